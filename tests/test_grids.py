@@ -12,11 +12,10 @@ from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError
 from simulator.language_models.accelerators import accelerator
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import candidate_grids, default_batch
-from simulator.language_models.launch_commands import RUNTIMES, launch_command
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
@@ -169,54 +168,3 @@ def test_a_stack_has_the_gpus_of_a_cluster() -> None:
     assert stack_for(read_cluster("dgx-a100", devices=16), NANOTRON).accelerator == "a100-40"
     with pytest.raises(InputError, match="a model card needs one kind of"):
         stack_for(read_cluster("cpu-1g"), NANOTRON)
-
-
-WIDE = TrainingGrid(data=8, context=2, tensor=4, expert=2, zero_stage=1, microbatch=2, accumulation=4)
-SHARED = TrainingGrid(data=32, zero_stage=3, recomputation="full", microbatch=2, accumulation=4)
-
-
-@pytest.mark.parametrize(
-    ("runtime", "grid", "options"),
-    [
-        ("megatron", WIDE, ("--context-parallel-size 2", "--expert-model-parallel-size 2", "--moe-router-topk 2",
-                            "--tensor-model-parallel-size 4", "--use-distributed-optimizer")),
-        ("megatron", SHARED, ("--data-parallel-sharding-strategy optim_grads_params", "--recompute-granularity full")),
-        ("torchtitan", WIDE, ("context_parallel_degree 2", "expert_parallel_degree 2", "tensor_parallel_degree 4",
-                              "data_parallel_replicate_degree 8", "local_batch_size 2")),
-        ("torchtitan", SHARED, ("data_parallel_shard_degree 32", "fsdp_reshard_after_forward always", "mode full")),
-        ("nanotron", WIDE, ("context_parallel_size: 2", "expert_parallel_size: 2", "tp: 4", "zero_stage: 1")),
-        ("fsdp2", SHARED, ("(32,)", "reshard_after_forward=True", "checkpoint_wrapper")),
-        ("fsdp2", TrainingGrid(data=16, zero_stage=1), ("DistributedDataParallel", "ZeroRedundancyOptimizer")),
-    ],
-)  # fmt: skip
-def test_every_degree_stands_where_the_runtime_reads_it(
-    runtime: str, grid: TrainingGrid, options: tuple[str, ...]
-) -> None:
-    text = launch_command(runtime, read_card("mixtral-8x7b"), grid)
-    assert [option for option in options if option not in text] == []
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_a_launch_command_has_every_degree(runtime: str) -> None:
-    grid = TrainingGrid(data=32, microbatch=2, accumulation=4) if runtime == "fsdp2" else TrainingGrid(
-        data=3, tensor=4, pipeline=16, zero_stage=1, microbatch=2, accumulation=20
-    )  # fmt: skip
-    text = launch_command(runtime, read_card("llama3-8b"), grid)
-    degrees = (grid.data, grid.tensor, grid.pipeline) if runtime == "nanotron" else (grid.tensor, grid.pipeline)
-    assert all(str(degree) in text for degree in (degrees if runtime != "fsdp2" else (grid.data,)))
-    assert f"--nnodes {grid.nodes} --nproc-per-node 8" in text
-
-
-def test_runtimes_refuse_what_they_cannot_run() -> None:
-    with pytest.raises(InputError, match="plain FSDP2"):
-        launch_command("fsdp2", SMALL, TrainingGrid(tensor=2))
-    with pytest.raises(UnknownNameError, match="megatron"):
-        launch_command("megatrom", SMALL, TrainingGrid())
-    with pytest.raises(InputError, match="zero_stage is 4"):
-        TrainingGrid(zero_stage=4)
-    with pytest.raises(InputError, match="expert is 3"):
-        TrainingGrid(data=4, expert=3)
-    with pytest.raises(InputError, match="nanotron has ZeRO-0 and -1"):
-        launch_command("nanotron", SMALL, TrainingGrid(data=2, zero_stage=3))
-    with pytest.raises(InputError, match="shards dense blocks"):
-        launch_command("megatron", SMALL, TrainingGrid(data=2, zero_stage=3, expert=2))

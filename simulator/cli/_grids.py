@@ -58,20 +58,27 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
+    from simulator.exports.launch import LAUNCHED
     from simulator.language_models.card_files import read_card
     from simulator.language_models.grids import default_batch
-    from simulator.language_models.launch_commands import RUNTIMES
-    from simulator.language_models.training_stack import read_stack, runtime_of, stack_for
+    from simulator.language_models.training_stack import (
+        accelerator_of,
+        read_stack,
+        runtime_of,
+        stack_for,
+        stack_of_runtime,
+    )
     from simulator.network import catalogue
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in RUNTIMES:
-        raise UnknownNameError.of("runtime", args.runtime, RUNTIMES)
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
-    stack = stack_for(cluster, read_stack(args.stack) if args.stack else None)
-    profile = _options.profile_on(args.profile, args.cluster, args.stack, args.sequence)
+    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
+    stack = stack_for(cluster, read_stack(named) if named else None)
+    profile = _options.profile_on(args.profile, args.cluster, named, args.sequence)
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
@@ -84,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
-    command = _command(args.runtime, card, runs)
+    command = _command(args.runtime, card, runs, stack.accelerator)
     if args.json:
         grids = [_row(each) for each in ranking.simulated]
         bounded = {
@@ -95,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
         _print(card, profile, ranking, stack, cluster, top, command)
+        if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
+            print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     if not runs:
         raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
     return 0
@@ -113,18 +122,18 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
-def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]) -> str:
+def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
 
     Raises InputError where the runtime asked for can run none.
     """
-    from simulator.language_models.launch_commands import launch_command
+    from simulator.exports.launch import launch_command
 
     refusal: InputError | None = None
     for each in runs:
         named = runtime or ("megatron" if each.grid.strategy == "megatron" else "fsdp2")
         try:
-            command = launch_command(named, card, each.grid)
+            command = launch_command(named, card, each.grid, accelerator, each.plan)
         except InputError as error:
             refusal = refusal or error
             continue

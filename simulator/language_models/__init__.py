@@ -10,7 +10,6 @@ training_stack    a GPU, what its kernels reach, and the habits of a runtime; st
 modelled_profile  a Profile out of a card: modelled, and called so
 training_grid     data x context x tensor x pipeline degrees, experts, ZeRO stage, recomputation and micro-batches
 grids             every grid of so many GPUs
-launch_commands   how a runtime is told a grid
 
 A grid becomes a plan, and is simulated, in `partitioners._grids`.
 """

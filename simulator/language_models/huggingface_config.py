@@ -31,7 +31,7 @@ _HARMLESS = re.compile(
 _IN_TURN = "blocks with and without experts take turns, which no card can say"
 
 
-class _Configuration:
+class _ConfigFields:
     """The fields of a configuration; those that were asked for are remembered."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
@@ -76,7 +76,7 @@ def card_of_config(content: Any, name: str) -> ModelCard:
     kind = fields.get("model_type") or content["model_type"]
     if kind not in TYPES:
         raise UnknownNameError.of("model_type", kind, TYPES)
-    read = _Configuration(fields)
+    read = _ConfigFields(fields)
     made = TYPES[kind](read)
     most = made.pop("sequence", None) or read("max_position_embeddings")
     left = read.left()
@@ -86,7 +86,7 @@ def card_of_config(content: Any, name: str) -> ModelCard:
     )  # fmt: skip
 
 
-def _decoder(read: _Configuration, *, tied: bool = False) -> Fields:
+def _decoder(read: _ConfigFields, *, tied: bool = False) -> Fields:
     """What most types call the same."""
     return {
         "layers": read("num_hidden_layers"), "hidden": read("hidden_size"), "heads": read("num_attention_heads"),
@@ -96,32 +96,32 @@ def _decoder(read: _Configuration, *, tied: bool = False) -> Fields:
     }  # fmt: skip
 
 
-def _llama(read: _Configuration) -> Fields:
+def _llama(read: _ConfigFields) -> Fields:
     attention, others = bool(read.get("attention_bias")), bool(read.get("mlp_bias"))
     if others and not attention:
         raise InputError("mlp_bias is true without attention_bias: no card says that")
     return {**_decoder(read), "biases": attention and others, "qkv_biases": attention and not others}
 
 
-def _mistral(read: _Configuration) -> Fields:
+def _mistral(read: _ConfigFields) -> Fields:
     return {**_decoder(read), "window": read.count("sliding_window")}
 
 
-def _mixtral(read: _Configuration) -> Fields:
+def _mixtral(read: _ConfigFields) -> Fields:
     experts = {"experts": read("num_local_experts"), "experts_per_token": read("num_experts_per_tok")}
     return {**_mistral(read), **experts}
 
 
-def _qwen2(read: _Configuration) -> Fields:
+def _qwen2(read: _ConfigFields) -> Fields:
     window = read.count("sliding_window") if read.get("use_sliding_window") else 0
     return {**_decoder(read), "qkv_biases": True, "window": window}
 
 
-def _qwen3(read: _Configuration) -> Fields:
+def _qwen3(read: _ConfigFields) -> Fields:
     return {**_qwen2(read), "qkv_biases": bool(read.get("attention_bias")), "query_key_norm": "head"}
 
 
-def _qwen3_moe(read: _Configuration) -> Fields:
+def _qwen3_moe(read: _ConfigFields) -> Fields:
     if read.count("decoder_sparse_step", default=1) != 1 or read.get("mlp_only_layers"):
         raise InputError(
             "decoder_sparse_step, mlp_only_layers: blocks with and without experts take turns, no card can"
@@ -135,7 +135,7 @@ def _gelu(**fields: Any) -> Fields:
     return {"gated": False, "norm_vectors": 2, "biases": True, **fields}
 
 
-def _gpt2(read: _Configuration) -> Fields:
+def _gpt2(read: _ConfigFields) -> Fields:
     hidden, positions = read("n_embd", "hidden_size"), read("n_positions", "n_ctx")
     return _gelu(
         layers=read("n_layer"), hidden=hidden, heads=read("n_head"), ffn=read.count("n_inner") or 4 * hidden,
@@ -144,11 +144,11 @@ def _gpt2(read: _Configuration) -> Fields:
     )  # fmt: skip
 
 
-def _gpt_neox(read: _Configuration) -> Fields:
+def _gpt_neox(read: _ConfigFields) -> Fields:
     return {**_decoder(read), **_gelu(biases=bool(read.get("attention_bias", default=True)))}
 
 
-def _bloom(read: _Configuration) -> Fields:
+def _bloom(read: _ConfigFields) -> Fields:
     hidden = read("hidden_size", "n_embed")
     return _gelu(
         layers=read("n_layer", "num_hidden_layers"), hidden=hidden, heads=read("n_head", "num_attention_heads"),
@@ -157,7 +157,7 @@ def _bloom(read: _Configuration) -> Fields:
     )  # fmt: skip
 
 
-def _mpt(read: _Configuration) -> Fields:
+def _mpt(read: _ConfigFields) -> Fields:
     hidden, plain = read("d_model"), bool(read.get("no_bias", default=True))
     attention = read.get("attn_config", default={})
     keys = attention.get("kv_n_heads") if attention.get("attn_type") == "grouped_query_attention" else None
@@ -169,36 +169,36 @@ def _mpt(read: _Configuration) -> Fields:
     }  # fmt: skip
 
 
-def _gemma(read: _Configuration) -> Fields:
+def _gemma(read: _ConfigFields) -> Fields:
     return _decoder(read, tied=True)
 
 
-def _gemma2(read: _Configuration) -> Fields:
+def _gemma2(read: _ConfigFields) -> Fields:
     return {**_gemma(read), "norms": 4, "window": read.count("sliding_window", default=4096), "whole_every": 2}
 
 
-def _gemma3(read: _Configuration) -> Fields:
+def _gemma3(read: _ConfigFields) -> Fields:
     every = read.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
     return {**_gemma2(read), "query_key_norm": "head", "whole_every": every}
 
 
-def _phi(read: _Configuration) -> Fields:
+def _phi(read: _ConfigFields) -> Fields:
     return {**_decoder(read), **_gelu(norms=1, head_bias=True)}
 
 
-def _olmo(read: _Configuration) -> Fields:
+def _olmo(read: _ConfigFields) -> Fields:
     return {**_llama(read), "norm_vectors": 0}
 
 
-def _olmo2(read: _Configuration) -> Fields:
+def _olmo2(read: _ConfigFields) -> Fields:
     return {**_llama(read), "query_key_norm": "all"}
 
 
-def _nemotron(read: _Configuration) -> Fields:
+def _nemotron(read: _ConfigFields) -> Fields:
     return {**_llama(read), "gated": False, "norm_vectors": 2}
 
 
-def _falcon(read: _Configuration) -> Fields:
+def _falcon(read: _ConfigFields) -> Fields:
     hidden, heads = read("hidden_size"), read("num_attention_heads", "n_head")
     newer = bool(read.get("new_decoder_architecture"))
     keys = read("num_kv_heads", "n_head_kv") if newer else 1 if read.get("multi_query", default=True) else heads
@@ -210,7 +210,7 @@ def _falcon(read: _Configuration) -> Fields:
     )  # fmt: skip
 
 
-def _deepseek(read: _Configuration) -> Fields:
+def _deepseek(read: _ConfigFields) -> Fields:
     if read.count("moe_layer_freq", default=1) != 1:
         raise InputError(f"moe_layer_freq is above 1: {_IN_TURN}")
     expert, dense = read("moe_intermediate_size"), read.count("first_k_dense_replace")
@@ -227,7 +227,7 @@ def _deepseek(read: _Configuration) -> Fields:
     }  # fmt: skip
 
 
-def _gpt_oss(read: _Configuration) -> Fields:
+def _gpt_oss(read: _ConfigFields) -> Fields:
     experts = {
         "experts": read("num_local_experts"),
         "experts_per_token": read("num_experts_per_tok", "experts_per_token"),
@@ -236,7 +236,7 @@ def _gpt_oss(read: _Configuration) -> Fields:
     return {**_decoder(read), **experts, **window, "biases": True, "router_bias": True, "sinks": True}
 
 
-def _llama4(read: _Configuration) -> Fields:
+def _llama4(read: _ConfigFields) -> Fields:
     if read.count("interleave_moe_layer_step", default=1) != 1:
         raise InputError(
             "interleave_moe_layer_step is above 1: blocks with and without experts take turns, no card can"
@@ -246,7 +246,7 @@ def _llama4(read: _Configuration) -> Fields:
     return {**_decoder(read), **experts, "shared_ffn": read("intermediate_size")}
 
 
-TYPES: Mapping[str, Callable[[_Configuration], Fields]] = {
+TYPES: Mapping[str, Callable[[_ConfigFields], Fields]] = {
     "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "qwen2": _qwen2, "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe, "gpt2": _gpt2, "gpt_neox": _gpt_neox, "bloom": _bloom, "mpt": _mpt, "gemma": _gemma,
     "gemma2": _gemma2, "gemma3_text": _gemma3, "phi": _phi, "phi3": _mistral, "olmo": _olmo, "olmo2": _olmo2,

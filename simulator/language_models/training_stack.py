@@ -102,6 +102,15 @@ def nearest_stack(name: str) -> TrainingStack:
     return min(shipped, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
 
 
+def stack_of_runtime(runtime: str | None, name: str) -> str | None:
+    """The stack that ships of a runtime, such as "megatron", on the GPU called `name`; None where there is none.
+
+    Those of plain torch are called "fsdp".
+    """
+    named = {known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")}
+    return next((known for known in sorted(named) if read_stack(known).accelerator == name), None)
+
+
 def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> TrainingStack:
     """`stack`, or the nearest, with the GPUs of `cluster`: shares of the peaks stay.
 
