@@ -34,8 +34,8 @@ def section() -> str:
     done = [predicted(run) for run in runs()]
     return f"""## Llama 3.1 8B on 8 to 128 H100 (NVIDIA's DGX cloud benchmarks)
 
-Layers from a model card by `megatron-a100`, whose runtime is that of NeMo and whose shares of the peak are of another
-GPU; nothing was fitted to these runs. The first of them:
+Layers from a model card by `megatron-a100`, whose runtime is that of NeMo; nothing was fitted to these runs. The
+first of them:
 
     {done[0].run.command}
 

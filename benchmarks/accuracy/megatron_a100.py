@@ -1,4 +1,4 @@
-"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-a100`."""
+"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-2022-a100`."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _both_ways(name: str, steps: PublishedSteps) -> list[PublishedRun]:
     return [
         PublishedRun(
             name=f"{name} on {grid.devices} GPUs, {way}", card=card, grid=placed, preset="dgx-a100",
-            measured_s=seconds, note=note,
+            stack="megatron-2022-a100", measured_s=seconds, note=note,
         )
         for way, placed, seconds in ways
     ]  # fmt: skip
@@ -76,8 +76,9 @@ def section() -> str:
     steps = [each.step for each in done]
     return f"""## GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)
 
-By the stack `megatron-a100`, whose constants are stated, from SimuMax's table of an A100 and the FlashAttention-2
-paper; the network that of the preset. Its GPUs have 40 GiB, those of the runs 80: whether a plan fits is not counted.
+By the stack `megatron-2022-a100`, whose constants are stated, from data sheets and tables of kernels; scores are
+written to memory, as then. The network is that of the preset. Its GPUs have 40 GiB, those of the runs 80: whether a
+plan fits is not counted.
 The first, of a card file with these sizes:
 
     {done[0].run.command}

@@ -12,8 +12,8 @@ from simulator.errors import InputError, require
 from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
-from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
-from simulator.language_models.device_model import DeviceModel, operator_seconds
+from simulator.language_models.block import BlockOperator, Product, block_operators, head_operator
+from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
 from simulator.language_models.model_card import ModelCard, is_card, read_card
 from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
@@ -105,7 +105,9 @@ def modelled_profile(
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
         layers=tuple(layers), software={"stack": stack_source or stack.name},
-        notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
+        notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
+        f"({gpu.sustained_source}), 9 in 10 steps within {gpu.uncertainty:.0%}; software of {stack.name} "
+        f"({stack.source or 'stated'})",
     )  # fmt: skip
 
 
@@ -153,8 +155,9 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     the attention reads with q, k and v, of which a device has whole heads.
     """
     norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
-        card, tokens, fused_activation=stack.fused_activation
-    )
+        card, tokens, fused_activation=stack.fused_activation, keeps_scores=stack.device.keeps_scores,
+        sequence_first=stack.device.sequence_first,
+    )  # fmt: skip
     h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
     kept = {channels: float(ELEMENT_BYTES * tokens * channels) for channels in (q, k)}
@@ -185,9 +188,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
     reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
     if routed:
-        router = BlockOperator(
-            name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1, parameters=h * card.experts
-        )
+        gates = Product(rows=tokens, inputs=h, outputs=card.experts)
+        router = BlockOperator(name="router", kind="linear", shape=gates, parameters=h * card.experts)
         yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
         yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
         reads = "dispatch"
@@ -214,18 +216,18 @@ def _layer(
     """The layer of `shape`, with points at other batches and at parts of its channels; others: of these batches."""
     rate = device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
-    forward_s, backward_s = _seconds(shape, gpu, device, shape.share)
-    points = [_point(samples, _seconds(other, gpu, device, other.share)) for samples, other in others.items()]
+    forward_s, backward_s = _seconds(shape, gpu, device)
+    points = [_point(samples, _seconds(other, gpu, device)) for samples, other in others.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
         for (samples, of), fraction in product({**others, batch_size: shape}.items(), FRACTIONS):
-            seconds = _seconds(of, gpu, device, of.share * fraction)
-            points.append(_point(samples, seconds, channel_fraction=fraction))
+            points.append(_point(samples, _seconds(of, gpu, device, fraction), channel_fraction=fraction))
             if shape.operator.kind == "linear":
+                seconds = _seconds(of, gpu, device, inputs=fraction)
                 points.append(_point(samples, seconds, input_channel_fraction=fraction))
     return Layer(
         name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
-        accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
+        accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, device)),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
         saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes),
@@ -233,14 +235,15 @@ def _layer(
     )  # fmt: skip
 
 
-def _seconds(shape: LayerShape, gpu: Accelerator, device: DeviceModel, share: float) -> tuple[float, float]:
-    """(forward, backward) of a share of the shape's operator, without adding gradients up."""
-    of = shape.operator
-    flops, traffic_bytes = of.flops * share, of.traffic_bytes * share
-    # parts of one operator share its launch; parts on other devices do not
-    part = replace(of, flops=flops, traffic_bytes=traffic_bytes, products=of.products * shape.share, parameters=0)
-    forward_s, backward_s = operator_seconds(part, gpu, device)
-    return _rounded(forward_s), _rounded(backward_s)
+def _seconds(
+    shape: LayerShape, gpu: Accelerator, device: DeviceModel, outputs: float = 1.0, inputs: float = 1.0
+) -> tuple[float, float]:
+    """(forward, backward) of the shape's part of its operator, without adding gradients up.
+
+    outputs, inputs: shares of the channels that one device has. Parts of one operator are computed in one product.
+    """
+    forward_s, backward_s = operator_seconds(shape.operator.part(outputs, inputs), gpu, device)
+    return _rounded(forward_s * shape.share), _rounded(backward_s * shape.share)
 
 
 def _point(

@@ -4,7 +4,8 @@
     calibration  the band of a tier's measured links, on the transfers of the binding chain
     sizes        the band of compute times that were not measured at their size
     drift        by how much a shared machine is another minutes later, on the whole step
-    model        what published steps of GPUs missed that were predicted from layers timed on one, on the whole step
+    model        what published steps of GPUs missed that were predicted from layers timed on one, on the whole step; of
+                 a modelled profile, how well its GPU is known (`Accelerator.uncertainty`)
 
 They are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
 without spreads and a preset's links look more certain than they are; `StepInterval.unknown` names them.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from simulator.cluster import Cluster
+from simulator.language_models.accelerators import sheet_of
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.ordered_sum import ordered_sum
 from simulator.report.metrics import Report
@@ -72,6 +74,8 @@ def step_interval(report: Report, profile: Profile, cluster: Cluster, middle_s: 
         parts["sizes"] = (report.step_s - low_s, high_s - report.step_s)
     if (device := device_class(profile.device)) == "CPU":
         parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
+    elif (sheet := sheet_of(profile.device)) and profile.software.get("stack"):
+        parts["model"] = (sheet.uncertainty * report.step_s, sheet.uncertainty * report.step_s)
     elif device == "GPU":
         parts["model"] = (-GPU_MODEL_BAND[0] * report.step_s, GPU_MODEL_BAND[1] * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
