@@ -35,7 +35,7 @@ def source() -> Source:
     published = runs()
     return Source(
         title="Llama 3.1 8B and 70B on 8 to 2,048 H100 (NVIDIA's DGX cloud benchmarks)",
-        method="By `megatron-a100`, whose runtime is that of NeMo and whose shares of the peak are of another GPU.",
+        method="By `megatron-a100`, whose runtime is that of NeMo.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={},

@@ -1,4 +1,4 @@
-"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-a100`."""
+"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-2022-a100`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _both_ways(name: str, steps: PublishedSteps) -> list[PublishedRun]:
     return [
         PublishedRun(
             name=f"{name} on {grid.devices} GPUs, {way}", card=card, grid=placed, preset="dgx-a100",
-            measured_s=seconds, tight=False,
+            stack="megatron-2022-a100", measured_s=seconds, tight=False,
         )
         for way, placed, seconds in ways
     ]  # fmt: skip
@@ -75,9 +75,9 @@ def source() -> Source:
     published = runs()
     return Source(
         title="GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)",
-        method="By the stack `megatron-a100`, whose constants are stated, from SimuMax's table of an A100 and the "
-        "FlashAttention-2 paper; the network that of the preset. Its GPUs have 40 GiB, those of the runs 80: whether a "
-        "plan fits is not counted. The command's card is a file with these sizes.",
+        method="By the stack `megatron-2022-a100`, whose constants are stated, from data sheets and tables of kernels; "
+        "scores are written to memory, as then. Its GPUs have 40 GiB, those of the runs 80: whether a plan fits is not "
+        "counted. The command's card is a file with these sizes.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={},

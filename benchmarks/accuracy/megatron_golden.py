@@ -107,7 +107,9 @@ def predicted_peak(row: Row) -> PredictedStep:
 @cache
 def _simulated_bytes(card: ModelCard, grid: TrainingGrid, scores: bool) -> float:
     cluster = read_preset(PRESET).build(GPUS)
-    stack = stack_for(cluster, replace(read_stack(STACK), keeps_scores=scores))
+    stack = read_stack(STACK)
+    kernel = replace(stack.device, attention_kernel="scores") if scores else stack.device
+    stack = stack_for(cluster, replace(stack, device=kernel))
     profile = modelled_profile(card, stack, batch_size=grid.microbatch)
     plan = grid_plan(grid, profile, cluster, stack)
     return step_report(profile, cluster, plan, runtime=stack.runtime).devices[-1].peak_memory_bytes
@@ -123,11 +125,11 @@ def source() -> Source:
         title="Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)",
         method=f"""Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200), by card and grid of each test and the
 stack `{STACK}`. Dense networks of equal stages, interleaved or not, that train on 1,024 positions with stated sizes;
-whether their attention keeps its scores (`keeps_scores` in a stack's file) is stated, or their blocks are
-Megatron-LM's own, which keep them. Others leave that to Transformer Engine, which keeps scores where a deterministic step
-meets software of before 2024; which recordings are so old is seen in their peaks, one fact taken from what is
-compared. Another is 100 MB of libraries' workspaces, the median of what these tests hold between steps, not at
-the peak.""",
+whether their attention keeps its scores (`attention_kernel` in a stack's file) is stated, or their blocks are
+Megatron-LM's own, which keep them. Others leave that to Transformer Engine, which keeps scores where a deterministic
+step meets software of before 2024; which recordings are so old is seen in their peaks, one fact taken from what is
+compared. Another is 100 MB of libraries' workspaces, the median of what these tests hold between steps, not at the
+peak.""",
         steps=steps,
         calibrated="how old their software is, and workspaces",
         commands=f"shardscope model gpt.yaml --stack {STACK} --batch-size 4 --output profile.json\n{simulated}",

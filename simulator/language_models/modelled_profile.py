@@ -13,14 +13,14 @@ from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
 from simulator.language_models.block import (
-    ACCUMULATION_TRAFFIC,
     BlockOperator,
+    Product,
     block_operators,
     head_operator,
     norm_operator,
 )
 from simulator.language_models.card_files import is_card, read_card
-from simulator.language_models.device_model import DeviceModel, operator_seconds
+from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import NEAREST, TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
@@ -115,9 +115,10 @@ def modelled_profile(
         layers.append(own)
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
-        layers=tuple(layers), software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if
-stack.by_default else {}),
-        notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
+        layers=tuple(layers),
+        software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if stack.by_default else {}),
+        notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
+        f"({gpu.sustained_source}); software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
 
 
@@ -165,7 +166,9 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     What is saved stands with the layer that makes it, and what a norm reads, or the output matrix, with these. Latents
     are part of what is made of them.
     """
-    norm, qkv, attention, output, add, _, wide, activation, down, _, *shared = block_operators(card, tokens)
+    norm, qkv, attention, output, add, _, wide, activation, down, _, *shared = block_operators(
+        card, tokens, fused_activation=stack.fused_activation, sequence_first=stack.device.sequence_first
+    )
     h, f = card.hidden, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
     biases, copies = (1 if card.biases else 0), card.experts or 1
@@ -205,7 +208,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
             name, "linear", ("norm_attention",), channels, qkv, geometry=MIXING, share=matrices / card.qkv_matrices,
             saved_bytes=float(ELEMENT_BYTES * tokens * channels), saves_output=True, parameters=matrices + vectors,
         )  # fmt: skip
-    made, scores = card.attention_channels, float(stack.keeps_scores * tokens * card.sequence * card.heads)
+    made, scores = card.attention_channels, float(stack.device.keeps_scores * tokens * card.sequence * card.heads)
     per_score = ELEMENT_BYTES + card.dropout * (1 + ELEMENT_BYTES)
     saved = scores * per_score if scores else 4 * tokens * card.heads  # log-sum-exp of each query
     saved += stack.attention_copies * ELEMENT_BYTES * tokens * made
@@ -224,10 +227,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
         return
-    router = BlockOperator(
-        name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1,
-        parameters=card.router_parameters,
-    )  # fmt: skip
+    gates = Product(rows=tokens, inputs=h, outputs=card.experts)
+    router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
     yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)
     yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=card.routing)
@@ -250,18 +251,18 @@ def _layer(
     rate = device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
     output_bytes = batch_size * card.sequence * shape.channels * shape.element_bytes * visits
-    forward_s, backward_s = _seconds(shape, gpu, device, shape.share)
-    points = [_point(samples, _seconds(other, gpu, device, other.share)) for samples, other in others.items()]
+    forward_s, backward_s = _seconds(shape, gpu, device)
+    points = [_point(samples, _seconds(other, gpu, device)) for samples, other in others.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
         for (samples, of), fraction in product({**others, batch_size: shape}.items(), FRACTIONS):
-            seconds = _seconds(of, gpu, device, of.share * fraction)
-            points.append(_point(samples, seconds, channel_fraction=fraction))
+            points.append(_point(samples, _seconds(of, gpu, device, fraction), channel_fraction=fraction))
             if shape.operator.kind == "linear":
+                seconds = _seconds(of, gpu, device, inputs=fraction)
                 points.append(_point(samples, seconds, input_channel_fraction=fraction))
     return Layer(
         name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
-        accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
+        accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, device)),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=output_bytes, routing=shape.routing,
         saved_bytes=round(shape.saved_bytes), saved_output_bytes=output_bytes if shape.saves_output else 0,
@@ -270,14 +271,15 @@ def _layer(
     )  # fmt: skip
 
 
-def _seconds(shape: LayerShape, gpu: Accelerator, device: DeviceModel, share: float) -> tuple[float, float]:
-    """(forward, backward) of a share of the shape's operator, without adding gradients up."""
-    of = shape.operator
-    flops, traffic_bytes = of.flops * share, of.traffic_bytes * share
-    # parts of one operator share its launch; parts on other devices do not
-    part = replace(of, flops=flops, traffic_bytes=traffic_bytes, products=of.products * shape.share, parameters=0)
-    forward_s, backward_s = operator_seconds(part, gpu, device)
-    return _rounded(forward_s), _rounded(backward_s)
+def _seconds(
+    shape: LayerShape, gpu: Accelerator, device: DeviceModel, outputs: float = 1.0, inputs: float = 1.0
+) -> tuple[float, float]:
+    """(forward, backward) of the shape's part of its operator, without adding gradients up.
+
+    outputs, inputs: shares of the channels that one device has. Parts of one operator are computed in one product.
+    """
+    forward_s, backward_s = operator_seconds(shape.operator.part(outputs, inputs), gpu, device)
+    return _rounded(forward_s * shape.share), _rounded(backward_s * shape.share)
 
 
 def _point(

@@ -11,7 +11,7 @@ from pathlib import Path
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
-from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, Synchronisation
@@ -39,9 +39,6 @@ class TrainingStack:
     """In which gradients are added up and summed."""
     fused_activation: bool = True
     """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
-    keeps_scores: bool = False
-    """Whether attention writes its scores to memory: 2 bytes a query, key and head after the softmax and, with dropout,
-    a mask of 1 and 2 more of what it leaves (Korthikanti et al., arXiv 2205.05198, section 4.1)."""
     attention_copies: float = 0.0
     """How many times the attention's output is kept beside what the attention itself keeps: in other layouts."""
     logit_bytes: float = 8.0
@@ -92,14 +89,15 @@ def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
     return stack.runtime if stack else measured
 
 
-def nearest_stack(name: str) -> TrainingStack:
-    """Of the stacks that ship, that of the GPU whose peak is nearest to that of `name`, by their ratio.
+DEFAULTS = ("megatron-a100", "nanotron-h100")
+"""Of the stacks that ship, those of which one is taken where nobody names one."""
 
-    What software reaches of a peak differs between generations of GPUs, mostly by their power and memory.
-    """
+
+def nearest_stack(name: str) -> TrainingStack:
+    """Of DEFAULTS, that of the GPU whose peak is nearest to that of `name`, by their ratio."""
     peak = accelerator(name).flops_per_s
-    shipped = [read_stack(known) for known in stacks()]
-    return min(shipped, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
+    known = [read_stack(default) for default in DEFAULTS]
+    return min(known, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
 
 
 def stack_of_runtime(runtime: str | None, name: str) -> str | None:
@@ -121,7 +119,8 @@ def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> Tr
 
 
 def accelerator_of(cluster: Cluster) -> str:
-    """The accelerator that all workers are: of the sheets whose model their kind names, that of the nearest memory.
+    """The accelerator that all workers are: of the sheets whose model their kind names, that of the same form and the
+    nearest memory.
 
     Raises InputError where there is none, or not all are the same.
     """
@@ -136,7 +135,11 @@ def accelerator_of(cluster: Cluster) -> str:
             f"of {known}"
         )
     memory_bytes = workers[0].memory_bytes or sheets[0].memory_bytes
-    return min(sheets, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes)).name
+
+    def distance(sheet: Accelerator) -> tuple[bool, float]:
+        return ("pcie" in sheet.name) != ("pcie" in words), abs(sheet.memory_bytes - memory_bytes)
+
+    return min(sheets, key=distance).name
 
 
 def stacks() -> tuple[str, ...]:
