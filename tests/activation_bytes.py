@@ -63,3 +63,13 @@ def swiglu_block_bytes(
     inside = (4 * sb * hidden + (6 if fused else 8) * sb * ffn + 4 * heads * sb) / tensor
     keys = 4 * sb * max(key_heads / tensor, 1) * hidden / heads
     return between + inside + keys
+
+
+def embedding_dropout_bytes(sequence: int, samples: int, hidden: int, *, stages: int, tensor: int = 1) -> float:
+    """The mask behind the embedding, on the first of `stages` for as many micro-batches, split by sequence."""
+    return sequence * samples * hidden * stages / tensor
+
+
+def head_bytes(sequence: int, samples: int, hidden: int, vocabulary: int, *, tensor: int = 1) -> float:
+    """Inputs of the final norm and of the head, and its logits in fp32 (section 4.3), without a pipeline."""
+    return 4 * sequence * samples * hidden * (1 + vocabulary / hidden) / tensor

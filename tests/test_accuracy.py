@@ -68,11 +68,11 @@ def test_every_step_of_the_production_job_is_replayed_within_2_percent() -> None
 def test_fsdp_and_memory_stay_within_what_the_page_says() -> None:
     done = [_grids.predicted(run) for run in llm_foundry.runs()]
     assert len(done) == 78 and mean_error([each.step for each in done]) <= 0.085
-    assert sum(not each.report.fits for each in done) <= 4
+    assert all(each.report.fits for each in done)
     peaks = megatron_golden.predicted_peaks()
     stated, silent = ([abs(peak.error) for peak in peaks if peak.stated == says] for says in (True, False))
-    assert len(stated) == 71 and sum(stated) / len(stated) <= 0.03
-    assert len(silent) == 150 and sum(silent) / len(silent) <= 0.05
+    assert len(stated) == 71 and sum(stated) / len(stated) <= 0.031
+    assert len(silent) == 140 and sum(silent) / len(silent) <= 0.024
 
 
 @pytest.mark.parametrize("runs", [llm_foundry.runs, dgxc.runs, torchtitan.runs], ids=lambda runs: runs.__module__)

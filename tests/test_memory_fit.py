@@ -62,5 +62,5 @@ def test_torch_refuses_fewer_micro_batches_than_stages(microbatches: int, fit: F
     plan = replace(PLAN, microbatches=microbatches)
     report = run(PROFILE, of_memory(1e9), plan, runtime=TORCH_PIPELINING).report
     assert report.fit == fit and report.fits == (fit == "fits")
-    assert ("a micro-batch for each of the 2 stages" in report.verdict) == (fit != "fits")
+    assert ("1f1b of 2 stages needs 2 micro-batches" in report.verdict) == (fit != "fits")
     assert run(PROFILE, of_memory(1e9), plan).report.fit == "fits"

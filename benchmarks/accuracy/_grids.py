@@ -19,6 +19,7 @@ from simulator.network.catalogue import read_preset
 from simulator.report.interval import step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
+from simulator.units import parse_bytes
 from simulator.workload import Profile
 
 
@@ -26,7 +27,7 @@ from simulator.workload import Profile
 class PublishedRun:
     """A measured step. preset: the cluster; stack: a name, None for the one of the nearest GPU.
 
-    peak_bytes: of the first device, None where it was not published.
+    memory: of a GPU, "" for the preset's. peak_bytes: of the first device, None where it was not published.
     """
 
     name: str
@@ -35,6 +36,7 @@ class PublishedRun:
     preset: str
     measured_s: float
     stack: str | None = None
+    memory: str = ""
     peak_bytes: float | None = None
     note: str = ""
 
@@ -42,6 +44,7 @@ class PublishedRun:
     def command(self) -> str:
         """What a user types for the prediction."""
         machine = f"--cluster {self.preset} --devices {self.grid.devices}"
+        machine += f" --memory {self.memory}" if self.memory else ""
         if not self.stack:
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
         gpu = _machine(self.preset, self.stack, self.grid.devices)[1].accelerator
@@ -88,6 +91,7 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 def predicted(run: PublishedRun) -> PredictedRun:
     """The run, simulated. Raises InputError where no plan has it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
+    cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
     profile = _profile(run.card, stack)
     report = step_report(profile, cluster, grid_plan(run.grid, profile, cluster, stack), runtime=stack.runtime)
     interval = step_interval(report, profile, cluster)

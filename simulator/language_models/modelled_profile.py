@@ -199,14 +199,14 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
         reads = "dispatch"
     halves, visits = ("gate", "up") if card.gated else ("up",), tokens * (card.experts_per_token or 1)
-    wide_bytes = float(ELEMENT_BYTES * visits * f)
+    wide_bytes, copied = float(ELEMENT_BYTES * visits * f), 1 if stack.fused_activation else 2
     for name in halves:
         yield part(
             name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, saved_bytes=wide_bytes,
             saves_output=True, **routed,
         )  # fmt: skip
     yield shape(
-        "activation", "activation", halves, f, activation, saved_bytes=(1 if stack.fused_activation else 2) * wide_bytes,
+        "activation", "activation", halves, f, activation, saved_bytes=copied * wide_bytes,
         saves_output=True, working_bytes=len(halves) * wide_bytes, **routed,
     )  # fmt: skip
     parameters = down.parameters + biases * h * copies
