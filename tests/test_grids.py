@@ -116,6 +116,10 @@ def test_a_stack_has_the_gpus_of_a_cluster() -> None:
 
 
 WIDE = TrainingGrid(data=8, context=2, tensor=4, expert=2, zero_stage=1, microbatch=2, accumulation=4)
+LAID_OUT = TrainingGrid(
+    data=8, pipeline=4, layout="9,8,8,7", zero_stage=1, shard_group=4, recomputation="selective", accumulation=8
+)
+CHUNKED = TrainingGrid(pipeline=4, chunks=2, layout="", recomputation="core_attn+layernorm", accumulation=8)
 SHARED = TrainingGrid(data=32, zero_stage=3, recomputation="full", microbatch=2, accumulation=4)
 
 
@@ -128,6 +132,12 @@ SHARED = TrainingGrid(data=32, zero_stage=3, recomputation="full", microbatch=2,
         ("torchtitan", WIDE, ("context_parallel_degree 2", "expert_parallel_degree 2", "tensor_parallel_degree 4",
                               "data_parallel_replicate_degree 8", "local_batch_size 2")),
         ("torchtitan", SHARED, ("data_parallel_shard_degree 32", "fsdp_reshard_after_forward always", "mode full")),
+        ("megatron", LAID_OUT, ('--pipeline-model-parallel-layout "Et*9|t*8|t*8|t*7,L"',
+                                "--recompute-modules core_attn", "--num-distributed-optimizer-instances 2")),
+        ("megatron", CHUNKED, ("--num-virtual-stages-per-pipeline-rank 2", "--recompute-modules core_attn layernorm")),
+        ("torchtitan", replace(CHUNKED, recomputation="op"), ("Interleaved1F1B", "selective_ac_option op")),
+        ("torchtitan", replace(SHARED, shard_group=8), ("replicate_degree 4", "shard_degree 8")),
+        ("fsdp2", replace(SHARED, shard_group=8), ('init_device_mesh("cuda", (4, 8))',)),
         ("nanotron", WIDE, ("context_parallel_size: 2", "expert_parallel_size: 2", "tp: 4", "zero_stage: 1")),
         ("fsdp2", SHARED, ("(32,)", "reshard_after_forward=True", "checkpoint_wrapper")),
         ("fsdp2", TrainingGrid(data=16, zero_stage=1), ("DistributedDataParallel", "ZeroRedundancyOptimizer")),
@@ -162,5 +172,15 @@ def test_runtimes_refuse_what_they_cannot_run() -> None:
         TrainingGrid(data=4, expert=3)
     with pytest.raises(InputError, match="nanotron has ZeRO-0 and -1"):
         launch_command("nanotron", SMALL, TrainingGrid(data=2, zero_stage=3))
+    with pytest.raises(InputError, match="nanotron has ZeRO-0 and -1"):
+        launch_command("nanotron", SMALL, CHUNKED)
+    with pytest.raises(InputError, match="recomputation is op"):
+        launch_command("megatron", SMALL, TrainingGrid(recomputation="op"))
+    with pytest.raises(InputError, match="recomputation is selective, layout"):
+        launch_command("torchtitan", SMALL, TrainingGrid(recomputation="selective"))
+    with pytest.raises(InputError, match="wrap whole blocks"):
+        launch_command("fsdp2", SMALL, TrainingGrid(data=2, zero_stage=3, recomputation="op"))
+    with pytest.raises(InputError, match="shard_group is 3"):
+        TrainingGrid(data=4, zero_stage=1, shard_group=3)
     with pytest.raises(InputError, match="shards dense blocks"):
         launch_command("megatron", SMALL, TrainingGrid(data=2, zero_stage=3, expert=2))

@@ -33,6 +33,8 @@ def megatron(card: ModelCard, grid: TrainingGrid) -> str:
             f"blocks; take zero_stage 1 or torchtitan"
         )
     uneven = card.layers % grid.pipeline
+    if grid.recomputation == "op":
+        raise InputError("recomputation is op: Megatron-LM recomputes modules or blocks; take torchtitan")
     options = [
         f"--num-layers {card.layers} --hidden-size {card.hidden} --num-attention-heads {card.heads}",
         f"--ffn-hidden-size {card.ffn} --seq-length {card.sequence} --max-position-embeddings {card.sequence}",
@@ -45,8 +47,14 @@ def megatron(card: ModelCard, grid: TrainingGrid) -> str:
         options.append("--swiglu --normalization RMSNorm --disable-bias-linear --use-rotary-position-embeddings")
     if not card.tied_embeddings:
         options.append("--untie-embeddings-and-output-weights")
-    if grid.tensor > 1:
+    if card.dropout:
+        options.append("--attention-dropout 0.1 --hidden-dropout 0.1")
+    if grid.tensor > 1 and grid.sequence_parallel:
         options.append("--sequence-parallel")
+    if grid.layout:
+        options.append(f'--pipeline-model-parallel-layout "{layout_notation(grid.layout)}"')
+    elif grid.chunks > 1:
+        options.append(f"--num-virtual-stages-per-pipeline-rank {grid.chunks}")
     if grid.context > 1:
         options.append(f"--context-parallel-size {grid.context} --cp-comm-type p2p")
     if card.experts:
@@ -54,22 +62,36 @@ def megatron(card: ModelCard, grid: TrainingGrid) -> str:
         options.append(f"--expert-model-parallel-size {grid.expert} --moe-token-dispatcher-type alltoall")
     if grid.zero_stage == 1:
         options.append("--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather")
+    if grid.shard_group and grid.zero_stage == 1:
+        options.append(f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}")
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         options.append(f"--use-megatron-fsdp --use-distributed-optimizer --data-parallel-sharding-strategy {sharded}")
     if grid.recomputation == "full":
         options.append("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1")
-    if uneven:
+    elif grid.recomputation != "none":
+        modules = "core_attn" if grid.recomputation == "selective" else grid.recomputation.replace("+", " ")
+        options.append(f"--recompute-granularity selective --recompute-modules {modules}")
+    if uneven and not grid.layout:
         options.append("--account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split")
     return " \\\n  ".join([f"{_torchrun(grid)} pretrain_gpt.py", *options])
 
 
+def layout_notation(layout: str) -> str:
+    """Blocks by stage, such as "9,8,8,7", in the notation of Megatron-LM; what is in it stays as it is."""
+    if not layout.replace(",", "").isdecimal():
+        return layout
+    stages = [f"t*{count}" if int(count) > 1 else "t" * int(count) for count in layout.split(",")]
+    return f"E{'|'.join(stages)},L"
+
+
 def nanotron(card: ModelCard, grid: TrainingGrid) -> str:
     """nanotron, run_train.py with these parts of its configuration."""
-    if grid.zero_stage > 1 or grid.recomputation == "full":
+    if grid.zero_stage > 1 or grid.recomputation != "none" or grid.chunks > 1 or grid.layout or grid.shard_group:
         raise InputError(
-            f"zero_stage is {grid.zero_stage}, recomputation {grid.recomputation}: nanotron has ZeRO-0 and -1 and "
-            f"recomputes no blocks; take megatron or torchtitan"
+            f"zero_stage is {grid.zero_stage}, recomputation {grid.recomputation}, chunks {grid.chunks}: nanotron has "
+            f"ZeRO-0 and -1 over all replicas, recomputes nothing and lays one stage on each device by itself; take "
+            f"megatron or torchtitan"
         )
     tied = str(card.tied_embeddings).lower()
     return f"""CUDA_DEVICE_MAX_CONNECTIONS=1 {_torchrun(grid)} run_train.py --config-file config.yaml
@@ -87,8 +109,15 @@ model: {{model_config: {{num_hidden_layers: {card.layers}, hidden_size: {card.hi
 def torchtitan(card: ModelCard, grid: TrainingGrid) -> str:
     """torchtitan. shard is its FSDP, ZeRO-2 where parameters stay whole from forward to backward; replicate keeps every
     state whole, also the optimizer's, which ZeRO-1 here shares."""
+    modes = {"none": "none", "full": "full", "op": "selective --activation_checkpoint.selective_ac_option op"}
+    if grid.recomputation not in modes or grid.layout:
+        raise InputError(
+            f"recomputation is {grid.recomputation}, layout {grid.layout!r}: torchtitan recomputes by operator or "
+            f"whole blocks, and splits stages by itself; take megatron"
+        )
     sharded = grid.zero_stage >= 2
-    replicate, shard = (1, grid.data) if sharded else (grid.data, 1)
+    shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
+    replicate, schedule = grid.data // shard, "Interleaved1F1B" if grid.chunks > 1 else "1F1B"
     extra = []
     if sharded:
         extra.append(f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}")
@@ -97,14 +126,15 @@ def torchtitan(card: ModelCard, grid: TrainingGrid) -> str:
     if card.experts:
         extra.append(f"--parallelism.expert_parallel_degree {grid.expert}")
     local = grid.batch // grid.data if grid.pipeline > 1 else grid.microbatch  # else it accumulates by itself
-    mode = "full" if grid.recomputation == "full" else "none"
+    mode = modes[grid.recomputation]
     return " \\\n  ".join(
         [
             f"{_torchrun(grid)} -m torchtitan.train --job.config_file CONFIG.toml",
             f"--parallelism.data_parallel_replicate_degree {replicate}",
             f"--parallelism.data_parallel_shard_degree {shard}",
             f"--parallelism.tensor_parallel_degree {grid.tensor}",
-            f"--parallelism.pipeline_parallel_degree {grid.pipeline} --parallelism.pipeline_parallel_schedule 1F1B",
+            f"--parallelism.pipeline_parallel_degree {grid.pipeline}",
+            f"--parallelism.pipeline_parallel_schedule {schedule}",
             f"--parallelism.pipeline_parallel_microbatch_size {grid.microbatch}",
             *extra,
             f"--activation_checkpoint.mode {mode} --training.global_batch_size {grid.batch}",
@@ -120,6 +150,8 @@ def fsdp2(card: ModelCard, grid: TrainingGrid) -> str:
             f"tensor {grid.tensor} x pipeline {grid.pipeline} x context {grid.context} x expert {grid.expert}: plain "
             f"FSDP2 has data parallelism alone; take megatron, nanotron or torchtitan"
         )
+    if grid.recomputation not in ("none", "full"):
+        raise InputError(f"recomputation is {grid.recomputation}: the lines here wrap whole blocks; take torchtitan")
     if grid.zero_stage < 2:
         sharing = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, ...)" if grid.zero_stage else "AdamW"
         return f"""{_torchrun(grid)} train.py
@@ -134,9 +166,10 @@ for block in model.layers:
         if grid.recomputation == "full"
         else ""
     )
+    mesh = f"({grid.data // grid.shard_group}, {grid.shard_group})" if grid.shard_group else f"({grid.data},)"
     return f"""{_torchrun(grid)} train.py
 # train.py, around the model of {card.layers} blocks
-mesh = init_device_mesh("cuda", ({grid.data},))
+mesh = init_device_mesh("cuda", {mesh})
 policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32){checkpoint}
 for block in model.layers:
     fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward={grid.zero_stage == 3})
