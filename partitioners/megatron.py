@@ -87,8 +87,8 @@ def partition(
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
-        size, place = replicas * context * tensor, index % pipeline
-        devices = np.arange(place * size, (place + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
+        size, home = replicas * context * tensor, index % pipeline
+        devices = np.arange(home * size, (home + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
             grid = _Grid(devices, expert if layer.routing else 1)

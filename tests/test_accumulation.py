@@ -49,9 +49,10 @@ def test_memory_falls_with_the_micro_batch() -> None:
 def test_a_limit_picks_the_fewest_micro_batches_that_fit() -> None:
     """Whose step is the shortest where fixed costs repeat; here a step takes as long in any parts."""
     limit = 4 * 10**3 + 4 * (SAVED + 512)
-    assert [fits for _, _, fits in choices_on(1, 16, memory_bytes=limit)] == [False, False, True, True, True]
-    cluster = switched([1.0])
-    choice = best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=limit))
+    cluster = switched([1.0]).with_memory(limit)
+    made = choices(ONE, cluster, planner(ONE, cluster, 16), 16)
+    assert [choice.fits for choice in made] == [False, False, True, True, True]
+    choice = best(made)
     assert (choice.microbatches, choice.microbatch_size, choice.step_s) == (4, 4, pytest.approx(16.0))
 
 
@@ -78,9 +79,9 @@ def test_no_step_has_more_micro_batches_than_one_may_have() -> None:
 
 
 def test_where_nothing_fits_the_complaint_says_what_is_needed() -> None:
-    cluster = switched([1.0])
+    cluster = switched([1.0]).with_memory(10**3)
     with pytest.raises(InputError, match=r"16 of them need the least, 8.41 KiB"):
-        best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=10**3))
+        best(choices(ONE, cluster, planner(ONE, cluster, 16), 16))
 
 
 def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> None:

@@ -308,6 +308,75 @@ def test_fsdp_recomputes_the_attention_core() -> None:
         make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
 
 
+def kept_by_block(recomputation: str, card: ModelCard = CARD, tensor: int = 1, stack: TrainingStack = STACK) -> float:
+    """Bytes by which a peak grows with a block, on one of `tensor` devices."""
+    peaks = []
+    for layers in (4, 7):
+        profile = modelled_profile(replace(card, layers=layers), stack, batch_size=2)
+        cluster, options = star(tensor), {"tensor": tensor, "gather_again": True, "recomputation": recomputation}
+        plan = make_plan("megatron", profile, cluster, settings(2), **options)
+        graph = lower(ShardedModel(profile, plan), cluster)
+        taken = graph.allocated_bytes.sum() + graph.allocation_bytes.sum()
+        assert taken == pytest.approx(graph.freed_bytes.sum())
+        report = run(profile, cluster, plan).report
+        peaks.append(report.peak_memory_bytes - report.devices[0].static_bytes)
+    return (peaks[1] - peaks[0]) / 3
+
+
+TOKENS = 2 * CARD.sequence
+KEPT_BY_OPERATOR = 2 * TOKENS * (4 * CARD.hidden + CARD.key_channels + CARD.ffn) + 4 * TOKENS * CARD.heads
+"""torchtitan's policy: the block's input, of seven products the outputs of query, value, gate and down, and attention's
+output with its log-sum-exp."""
+
+
+def test_each_other_product_and_the_attention_are_kept_by_operator() -> None:
+    assert kept_by_block("op") == pytest.approx(KEPT_BY_OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("modules", "dropped"),
+    [
+        ("core_attn", 4 * TOKENS * CARD.heads),
+        ("layernorm", 2 * 2 * TOKENS * CARD.hidden),
+        ("mlp", 3 * 2 * TOKENS * CARD.ffn),
+        ("core_attn+layernorm", 4 * TOKENS * (CARD.heads + CARD.hidden)),
+        ("core_attn+mlp", 4 * TOKENS * CARD.heads + 6 * TOKENS * CARD.ffn),
+    ],
+)
+def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
+    """Of attention its log-sum-exp, of norms their outputs, of a feed-forward layer both halves and their product. The
+    statistics of norms go with them."""
+    statistics = 2 * 4 * TOKENS if "layernorm" in modules else 0
+    assert kept_by_block("none") - kept_by_block(modules) == pytest.approx(dropped + statistics)
+    assert kept_by_block("full") < kept_by_block(modules)
+
+
+def test_stored_scores_are_dropped_by_selective_recomputation() -> None:
+    """5as/h of Korthikanti's table 2, with one device and with four."""
+    stack = replace(STACK, keeps_scores=True)
+    for tensor in (1, 4):
+        none, selective = (kept_by_block(kind, GELU, tensor, stack) for kind in ("none", "selective"))
+        assert none - selective == pytest.approx(5 * GELU.heads * GELU.sequence * TOKENS / tensor)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_interleaving_shrinks_the_bubble_by_the_chunks(chunks: int) -> None:
+    """(p - 1) / (m v) of the passes of equal stages (Narayanan et al., SC 2021, section 2.2), links being free."""
+    card, stages, microbatches = replace(CARD, layers=16, vocabulary=1), 4, 8
+    profile = modelled_profile(card, STACK, batch_size=1)
+    free = {"update_s": 0.0, "accumulate_s": 0.0}
+    around = {**free, "forward_s": 0.0, "backward_s": 0.0, "scaling": ()}
+    passes = tuple(replace(layer, **(free if "blocks" in layer.name else around)) for layer in profile.layers)
+    profile, step = replace(profile, layers=passes), settings(microbatches, microbatches)
+    cluster = star(stages, bandwidth=1e18, latency_s=0.0)
+    plan = make_plan("megatron", profile, cluster, step, pipeline=stages, chunks=chunks, layout="equal")
+    report = run(profile, cluster, plan).report
+    block_s = sum(layer.forward_s + layer.backward_s for layer in profile.layers if layer.name.startswith("blocks.1."))
+    passes_s = microbatches * card.layers / stages * block_s
+    assert report.step_s == pytest.approx(passes_s * (1 + (stages - 1) / (microbatches * chunks)))
+    assert plan.schedule == ("interleaved" if chunks > 1 else "1f1b")
+
+
 def test_without_degrees_both_are_data_parallelism() -> None:
     profile, cluster = read_profile("vgg_digits"), star(4)
     data = make_plan("data", profile, cluster, settings(16))

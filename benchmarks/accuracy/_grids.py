@@ -20,6 +20,7 @@ from simulator.language_models.training_stack import TrainingStack, read_stack, 
 from simulator.network.catalogue import read_preset
 from simulator.report.metrics import Report
 from simulator.run import step_report
+from simulator.units import parse_bytes
 from simulator.workload import Profile
 
 
@@ -36,12 +37,12 @@ class PublishedRun:
     """Seconds of the step; None where only its peak was published."""
     stack: str | None = None
     """A name or file, None for the one of the nearest GPU."""
+    memory: str = ""
+    """Of a GPU, such as "80GiB"; "" for the preset's."""
     peak_bytes: float | None = None
     """Measured peak of a device; None where it was not published."""
     peak_device: int = 0
     """Whose peak that is."""
-    tight: bool = True
-    """Whether "does not fit" is wrong of it: its GPUs have the memory of the preset's."""
     family: str = ""
     """Its row in the table of its source."""
     note: str = ""
@@ -50,6 +51,7 @@ class PublishedRun:
     def command(self) -> str:
         """What a user types for the prediction."""
         machine = f"--cluster {self.preset} --devices {self.grid.devices}"
+        machine += f" --memory {self.memory}" if self.memory else ""
         if not self.stack:
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
         gpu = _machine(self.preset, self.stack, self.grid.devices)[1].accelerator
@@ -73,6 +75,7 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
+    cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
     profile = _profile(run.card, stack)
     report = step_report(profile, cluster, grid_plan(run.grid, profile, cluster, stack), runtime=stack.runtime)
     return report, profile, cluster
@@ -95,7 +98,7 @@ def predicted(run: PublishedRun) -> PredictedStep:
         return PredictedStep(**{**known, "note": f"refused: {error}"})
     said = prediction_of(report, profile, cluster)
     peak_bytes = report.devices[run.peak_device].peak_memory_bytes
-    return PredictedStep(**known, **{**said, "fits": report.fits if run.tight else None}, peak_bytes=peak_bytes)
+    return PredictedStep(**known, **said, peak_bytes=peak_bytes)
 
 
 def all_predicted(runs: Iterable[PublishedRun]) -> list[PredictedStep]:

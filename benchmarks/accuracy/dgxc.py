@@ -1,4 +1,4 @@
-"""NVIDIA's Llama 3.1 steps on 8 to 128 H100, by the stack of the same runtime."""
+"""NVIDIA's Llama 3.1 steps on 8 to 2,048 H100, by the stack of the same runtime."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ def named_blocks(layout: str) -> list[int]:
 def _written_out(layout: str) -> str:
     """Megatron-LM's notation without repetitions and commas."""
     text, repeated = layout.replace(",", ""), re.compile(r"\(([^()]*)\)(?:\*(\d{1,4}))?|([A-Za-z|])\*(\d{1,4})")
-    while found := repeated.search(text):
-        part = found[1] if found[3] is None else found[3]
-        text = text[: found.start()] + part * int(found[2] or found[4] or 1) + text[found.end() :]
+    while match := repeated.search(text):
+        part = match[1] if match[3] is None else match[3]
+        text = text[: match.start()] + part * int(match[2] or match[4] or 1) + text[match.end() :]
         if len(text) > MOST_NOTATION:
             break
     return text

@@ -39,8 +39,7 @@ def recomputed_segments(
         raise InputError(
             f"recomputation is {recomputation!r}: it is {', '.join(KINDS)}, or some of {', '.join(MODULES)} joined by +"
         )
-    found = (segment for unit in units for segment in _of_modules(profile, unit, modules))
-    return _named(profile, found)
+    return _named(profile, (segment for unit in units for segment in _of_modules(profile, unit, modules)))
 
 
 def _named(profile: Profile, segments: Iterator[Sequence[int]]) -> Segments:

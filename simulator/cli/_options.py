@@ -77,6 +77,12 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
         "--speed", metavar="X", type=_values.positive, default=1.0,
         help="devices compute X times as fast as the one that was profiled (default 1)",
     )  # fmt: skip
+    machine.add_argument(
+        "--memory",
+        metavar="SIZE",
+        type=_values.size,
+        help="memory of every device, e.g. 96GiB (default: the cluster's)",
+    )
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
@@ -190,6 +196,7 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         cluster = cluster.with_tier(tier, latency_s=value)
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, value, "as asked for")
+    cluster = cluster if args.memory is None else cluster.with_memory(args.memory)
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 

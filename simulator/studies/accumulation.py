@@ -8,7 +8,7 @@ such as batch norm, needs the share undivided (`whole_shares`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
@@ -40,21 +40,15 @@ def choices(
     plan_of: Callable[[int], Plan],
     batch_size: int,
     *,
-    memory_bytes: int | None = None,
     workers: int | None = None,
     runtime: Runtime = IDEAL,
 ) -> list[Choice]:
     """Every equal cut of the batch that gives each device a sample, fewest micro-batches first, simulated.
 
-    No more micro-batches than MOST_MICROBATCHES.
-
-    plan_of: the plan for a number of micro-batches. memory_bytes: of every device, in place of the cluster's. workers:
-    logical workers, a multiple of the devices; then micro-batches are a multiple of workers / devices.
-    Raises InputError when the batch does not divide so.
+    plan_of: the plan for a number of micro-batches, at most MOST_MICROBATCHES. workers: logical workers, a multiple of
+    the devices; then micro-batches are a multiple of workers / devices. Raises InputError when the batch does not
+    divide so.
     """
-    if memory_bytes is not None:
-        devices = tuple(replace(device, memory_bytes=memory_bytes) for device in cluster.devices)
-        cluster = replace(cluster, devices=devices)
     rounds = _rounds(cluster.workers, batch_size, workers)
     require(
         batch_size >= cluster.workers, "batch_size", batch_size, f"each of {cluster.workers} devices takes a sample"
