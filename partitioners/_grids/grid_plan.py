@@ -33,19 +33,16 @@ def simulate_options(grid: TrainingGrid) -> str:
 
 def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
     """The step of `grid` as the runtime of `stack` takes it."""
-    return StepSettings(
+    asked = StepSettings(
         batch_size=grid.batch,
         microbatches=grid.accumulation,
-        synchronisation=stack.synchronisation(grid.zero_stage, profile),
-        states=stack.states(grid.zero_stage),
         optimizer_state=OPTIMIZERS[stack.optimizer],
         runtime=stack.runtime,
     )
+    return stack.step(asked, profile, grid.zero_stage)
 
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
     """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
     options: Mapping[str, Any] = grid_options(grid)
-    return partitioners.make_plan(
-        grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options
-    )
+    return partitioners.plan_of(grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options)
