@@ -8,7 +8,7 @@ sample, channel, height, width) with an arbitrary map in place of "shard i on de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -208,13 +208,17 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
-            states=partition.states if self.states == REPLICATED else self.states,
+            states=partition.states if self.states == REPLICATED else self._shared(partition.states),
             recomputed=recomputed,
             exchange=partition.exchange,
             received_again=partition.received_again,
             work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
+
+    def _shared(self, own: ParameterStates) -> ParameterStates:
+        """The states asked for, in the strategy's groups where nobody asks for others."""
+        return replace(self.states, group=self.states.group or own.group)
 
 
 def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:

@@ -221,22 +221,19 @@ def step_settings(
     profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any
 ) -> tuple[StepSettings, dict[str, Any]]:
     """What the command line asks of a step, and those of `settings` that are options of a strategy."""
-    from simulator.language_models.training_stack import stack_of
+    from simulator.language_models.training_stack import optimizer_state_of
     from simulator.parameter_states import REPLICATED
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
 
-    stack = stack_of(profile)
-    optimizer = args.optimizer or (stack.optimizer if stack else None)
     return split_settings(
         {
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
-            "synchronisation": synchronisation(
-                args, stack.synchronisation(args.zero or 0, profile) if stack else Synchronisation()
-            ),
+            "synchronisation": synchronisation(args, Synchronisation()),
             "runtime": read_runtime(args, profile),
-            "states": _states(args, stack.states(args.zero or 0) if stack else REPLICATED),
+            "states": _states(args, REPLICATED),
             "work": _work(args, args.batch_size or profile.batch_for(cluster.workers), profile.work_deviation),
-            **_given(optimizer_state=OPTIMIZERS.get(optimizer or ""), recompute=args.recompute, **settings),
+            "optimizer_state": OPTIMIZERS[args.optimizer] if args.optimizer else optimizer_state_of(profile),
+            **_given(recompute=args.recompute, **settings),
         }
     )
 

@@ -53,15 +53,15 @@ def run(args: argparse.Namespace) -> int:
         return _run_verdict.run(args)
     if not (args.recorded and args.plan):
         raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
-    from simulator.report.interval import step_interval
     from simulator.report.step_causes import step_causes
+    from simulator.run import expected_interval
     from traces.imports._recorded_phases import read_phases
 
     recorded = read_phases(Path(args.recorded))
     profile, cluster, done = _planned.simulated(args, ("device",))
     device = _device(args.device, recorded, done)
     predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
-    interval = step_interval(done.report, profile, cluster)
+    interval = expected_interval(done.report, profile, cluster, done.plan, done.runtime)
     if args.json:
         _printing.print_json(
             {
@@ -69,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
                 "recorded_steps_s": recorded.steps_s,
                 "recorded_s": recorded.step_s,
                 "predicted_s": done.report.step_s,
+                "peak_memory_bytes": done.report.peak_memory_bytes,
+                "fit": done.report.fit,
                 "recorded_causes_s": recorded.causes_s,
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),

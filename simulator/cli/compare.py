@@ -131,9 +131,9 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     import partitioners
     from simulator.run import run as simulate
 
-    # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
-    pipelined = "schedule" in partitioners.options(name)
-    step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    # Micro-batches keep the stages of a pipeline busy; beside one they would only make the kernels smaller.
+    takes_all = args.strategies == name or "schedule" in partitioners.options(name)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule} if takes_all else {}
     step.update(_strategy.read(args, name, alone=False))
     return simulate(
         profile,

@@ -14,7 +14,7 @@ from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
 from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS, Synchronisation
+from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
@@ -66,6 +66,16 @@ class TrainingStack:
         block = [layer.parameter_bytes for layer in profile.layers if layer.name.startswith("blocks.0.")]
         return Synchronisation(bucket_bytes=sum(block))
 
+    def step(self, asked: StepSettings, profile: Profile, zero_stage: int) -> StepSettings:
+        """`asked` with what it leaves open as this stack has it, where replicas share states of `zero_stage`."""
+        habits = self.states(zero_stage)
+        dtype = asked.states.gradient_dtype or habits.gradient_dtype
+        states = replace(asked.states, stage=zero_stage, each_microbatch=habits.each_microbatch, gradient_dtype=dtype)
+        own, synchronisation = self.synchronisation(zero_stage, profile), asked.synchronisation
+        if synchronisation.bucket_bytes == Synchronisation().bucket_bytes:
+            synchronisation = replace(synchronisation, bucket_bytes=own.bucket_bytes)
+        return replace(asked, states=states, synchronisation=synchronisation)
+
     def states(self, zero_stage: int) -> ParameterStates:
         """What replicas share out; from stage 2 on gradients are scattered after every micro-batch."""
         every = zero_stage >= 2
@@ -87,6 +97,12 @@ def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
     """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with."""
     stack = stack_of(profile) if measured == IDEAL else None
     return stack.runtime if stack else measured
+
+
+def optimizer_state_of(profile: Profile) -> float:
+    """Of the optimizer that a step takes where nobody says: the stack's, else momentum's."""
+    stack = stack_of(profile)
+    return OPTIMIZERS[stack.optimizer] if stack else StepSettings(batch_size=1).optimizer_state
 
 
 DEFAULTS = ("megatron-a100", "nanotron-h100")

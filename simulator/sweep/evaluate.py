@@ -12,12 +12,14 @@ from typing import Any
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
+from simulator.language_models.training_stack import optimizer_state_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
+from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure
-from simulator.run import lowered
+from simulator.run import lowered, vary
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, profile_on, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
@@ -60,7 +62,7 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 """How most columns of the table come from a plan and its report."""
 
 COLUMNS = (*METRICS, "step_low_s", "step_high_s")
-"""All of them: the last two are the ends of the step's interval."""
+"""All of them: the last two are the ends of the step's interval, empty where devices vary: `simulate` draws them."""
 TEXTS = ("plan_schedule", "verdict", "bottleneck")
 """Those that hold words; the others are numbers of at least 0."""
 
@@ -127,7 +129,8 @@ def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
         with suppress(InputError):  # a damaged one is made again
             return files.read_plan(path)
     began = perf_counter()
-    step, own = split_settings({**_arguments(values), "runtime": context.inputs.runtime(values)})
+    usual = {"runtime": context.inputs.runtime(values), "optimizer_state": optimizer_state_of(profile)}
+    step, own = split_settings({**usual, **_arguments(values)})
     plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
@@ -162,9 +165,10 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict
-    interval = step_interval(report, profile, cluster)
     metrics = {name: of(plan, report) for name, of in METRICS.items()}
-    return {**metrics, "step_low_s": interval.low_s, "step_high_s": interval.high_s}, ""
+    interval = None if vary(profile) else step_interval(report, profile, cluster)
+    ends_s = (interval.low_s, interval.high_s) if interval else (None, None)
+    return {**metrics, **dict(zip(("step_low_s", "step_high_s"), ends_s, strict=True))}, ""
 
 
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
@@ -172,7 +176,8 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
     options: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
-    return options | {"synchronisation": replace(Synchronisation(), **changes)}
+    states = ParameterStates(stage=options.pop("zero_stage", 0))
+    return options | {"synchronisation": replace(Synchronisation(), **changes), "states": states}
 
 
 def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:
