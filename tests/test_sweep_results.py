@@ -150,6 +150,7 @@ def test_a_chart_drawn_in_characters() -> None:
         ("peak_memory_bytes", 2**30, "1.00 GiB", "peak memory"),
         ("inter_bandwidth_bytes_per_s", 1.25e9, "10.0 Gbit/s", "inter bandwidth"),
         ("dollars_per_step", 7.25e-5, "$7.25e-05", "dollars per step"),
+        ("dollars_per_sample", 4.5e-6, "$4.5", "$/million samples"),
         ("microbatches", None, "-", "microbatches"),
         ("tasks", 12345, "12,345", "tasks"),
     ],

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.workload import Profile
 
-LAYERS_TO_STEP = (0.8, 1.25)
+LAYERS_TO_STEP = (0.85, 1.15)
 """Layers over the measured step: outside, a profile is worth a note."""
 
 
@@ -28,7 +28,9 @@ def machine_notes(profile: Profile, cluster: Cluster, strict: bool = False) -> l
 
 
 def _layers_note(profile: Profile) -> str:
-    """A sentence where the layers add up to something else than the measured step."""
+    """What speaks against the profile: its own doubt, or layers that add up to something else than its step."""
+    if profile.doubt:
+        return f"the profile is doubtful: {profile.doubt}"
     ratio = profile.layers_to_step
     if ratio is None or LAYERS_TO_STEP[0] <= ratio <= LAYERS_TO_STEP[1]:
         return ""
