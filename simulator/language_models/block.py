@@ -37,7 +37,7 @@ ACCUMULATION_TRAFFIC = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class ProductShape:
     """A matrix product of the forward pass, (rows x inputs) by (inputs x outputs); groups: as many, apart."""
 
     rows: float
@@ -47,7 +47,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class AttentionShape:
     """Of some sequences of `length` tokens, over heads of `width` channels."""
 
     sequences: float
@@ -62,7 +62,7 @@ class BlockOperator:
 
     name: str
     kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
-    shape: Product | Attention | None = None
+    shape: ProductShape | AttentionShape | None = None
     """What it computes beside its traffic."""
     parameters: int = 0
     traffic_bytes: float = 0.0
@@ -75,18 +75,18 @@ class BlockOperator:
     @property
     def flops(self) -> float:
         """Of the forward pass, two per multiply-add; half of an attention's scores are masked, and not counted."""
-        if isinstance(self.shape, Product):
+        if isinstance(self.shape, ProductShape):
             return 2.0 * self.shape.groups * self.shape.rows * self.shape.inputs * self.shape.outputs
-        if isinstance(self.shape, Attention):
+        if isinstance(self.shape, AttentionShape):
             return 2.0 * self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.width
         return 0.0
 
     def part(self, outputs: float, inputs: float = 1.0) -> BlockOperator:
         """What a device has to compute of it that has a share of its output, or input, channels, or of its heads."""
         shape = self.shape
-        if isinstance(shape, Product):
+        if isinstance(shape, ProductShape):
             shape = replace(shape, inputs=shape.inputs * inputs, outputs=shape.outputs * outputs)
-        elif isinstance(shape, Attention):
+        elif isinstance(shape, AttentionShape):
             shape = replace(shape, heads=shape.heads * outputs)
         return replace(self, shape=shape, traffic_bytes=self.traffic_bytes * outputs, parameters=0)
 
@@ -128,7 +128,7 @@ def block_operators(
     )
     yield BlockOperator(
         name="attention", kind="attention", output_channels=q, traffic_bytes=moved * tokens * q / tensor,
-        shape=Attention(
+        shape=AttentionShape(
             sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor, width=card.width
         ),
         saved_bytes=tokens * (2 * q / tensor + 4 * keys + kept * card.heads / tensor),
@@ -176,8 +176,8 @@ def _linear(
     copies: int = 1,
     bias: int = 0,
 ) -> BlockOperator:
+    shape = ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies)
     return BlockOperator(
-        name=name, kind="linear", shape=Product(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies),
-        traffic_bytes=bias * tokens * outputs, parameters=round(inputs * outputs) * copies,
-        output_channels=output_channels, saved_bytes=saved,
+        name=name, kind="linear", shape=shape, traffic_bytes=bias * tokens * outputs,
+        parameters=round(inputs * outputs) * copies, output_channels=output_channels, saved_bytes=saved,
     )  # fmt: skip

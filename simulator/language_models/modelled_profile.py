@@ -12,7 +12,7 @@ from simulator.errors import InputError, require
 from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
-from simulator.language_models.block import BlockOperator, Product, block_operators, head_operator
+from simulator.language_models.block import BlockOperator, ProductShape, block_operators, head_operator
 from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
 from simulator.language_models.model_card import ModelCard, is_card, read_card
 from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
@@ -188,7 +188,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
     reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
     if routed:
-        gates = Product(rows=tokens, inputs=h, outputs=card.experts)
+        gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
         router = BlockOperator(name="router", kind="linear", shape=gates, parameters=h * card.experts)
         yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
         yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
