@@ -82,8 +82,12 @@ def partition(
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
-    turns = bool(step.schedule) and load(step.schedule or "").turns
+    schedule = load(step.schedule) if step.schedule else None
+    turns = schedule is not None and schedule.turns
     chunks = chunks or (2 if turns else _named_chunks(layout, pipeline))
+    if schedule and (schedule.turns != (chunks == 2) if turns else chunks > 1 and not schedule.several_stages):
+        rule = "it is 2" if turns else "several need the schedule interleaved or zero-bubble"
+        require(False, "chunks", chunks, f"{rule}; the step has {schedule.name}")
     stages = pipeline_stages(profile, units, pipeline * chunks, layout)
     segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}

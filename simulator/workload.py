@@ -164,7 +164,7 @@ class Layer:
         require(kept, where + "saved_output_bytes", self.saved_output_bytes, rule)
         require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
-        require_count(where + "elements of output_shape", prod(self.output_shape))
+        require_bytes(where + "elements of output_shape", prod(self.output_shape))
         if self.routing:
             rule = f"it is {self.routing.experts}, the number of experts"
             require(self.output_shape[2] == self.routing.experts, where + "width", self.output_shape[2], rule)
