@@ -14,6 +14,9 @@ from simulator.parameter_states import ParameterStates
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
 
+ZERO_STAGE = 3
+"""Of the states that replicas share out where the step names none."""
+
 
 def partition(
     profile: Profile,
@@ -32,5 +35,5 @@ def partition(
     units = separable_units(profile)
     segments = recomputed_segments(profile, units, (), recomputation)
     placements = replicated(profile, cluster, step, balance=False).placements
-    states = ParameterStates(stage=3, group=group)
+    states = ParameterStates(stage=ZERO_STAGE, group=group)
     return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)

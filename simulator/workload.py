@@ -189,7 +189,9 @@ class Profile:
     """A network measured on one device. `layers` are in topological order (sorted here if they are not).
 
     step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
-    was not measured; layers_to_step is the sum of the layers over it, as found when captured. work_deviation: relative
+    was not measured; layers_to_step is the sum of the layers over it, as found when captured, before any scaling.
+    doubt: why these times are not to be trusted, and what to do, in words; empty where nothing speaks against them.
+    work_deviation: relative
     standard deviation of the work of a sample, from which plans draw it; 0: all alike. source, licence and attribution
     say whose measurements an imported profile holds, and under which terms.
     Raises InputError on duplicate or unknown names, a cycle, or no layers.
@@ -212,6 +214,7 @@ class Profile:
     licence: str = ""
     attribution: str = ""
     notes: str = ""
+    doubt: str = ""
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:

@@ -13,7 +13,8 @@ from partitioners import make_plan
 from partitioners._stages.block_layout import named_blocks
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.card_files import read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.plan import Plan
 from simulator.run import run

@@ -157,7 +157,8 @@ def test_a_block_with_stored_scores_and_dropout_saves_what_korthikantis_table_sa
     tensor: int, sequence_parallel: bool
 ) -> None:
     """And statistics of its two norms, 4 bytes a token each, which the table leaves out."""
-    profile = modelled_profile(GELU, replace(STACK, keeps_scores=True), batch_size=2)
+    scored = replace(STACK, device=replace(STACK.device, attention_kernel="scores"))
+    profile = modelled_profile(GELU, scored, batch_size=2)
     plan = make_plan(
         "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
     )

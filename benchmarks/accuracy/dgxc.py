@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
 from benchmarks.published import shared_data
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 
 
@@ -25,22 +25,19 @@ def runs() -> list[PublishedRun]:
                 chunks=1 if row["vp"] == "NA" else int(row["vp"]),
             ),
             preset="dgx-h100", stack="megatron-a100", measured_s=float(row["step_s"]),
+            family=f"Llama 3.1 {row['model'].split()[2]}",
         )
         for row in rows
     ]  # fmt: skip
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    return f"""## Llama 3.1 8B and 70B on 8 to 2,048 H100 (NVIDIA's DGX cloud benchmarks)
-
-Layers from a model card by `megatron-a100`, whose runtime is that of NeMo and whose shares of the peak are of another
-GPU; nothing was fitted to these runs. Stages of the 70B are interleaved five times. The first of them:
-
-    {done[0].run.command}
-
-{steps_table([each.step for each in done])}
-
-{summary([each.step for each in done], "runs of the same network on more GPUs differ by 0.5 % at most")}
-{verdicts(done)}"""
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="Llama 3.1 8B and 70B on 8 to 2,048 H100 (NVIDIA's DGX cloud benchmarks)",
+        method="By `megatron-a100`, whose runtime is that of NeMo.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={},
+        noise_floor="runs of the same network on more GPUs differ by 0.5 % at most",
+    )

@@ -1,11 +1,11 @@
-"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-a100`."""
+"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-2022-a100`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 
@@ -65,25 +65,20 @@ def _both_ways(name: str, steps: PublishedSteps) -> list[PublishedRun]:
     return [
         PublishedRun(
             name=f"{name} on {grid.devices} GPUs, {way}", card=card, grid=placed, preset="dgx-a100", memory="80GiB",
-            measured_s=seconds,
+            stack="megatron-2022-a100", measured_s=seconds,
         )
         for way, placed, seconds in ways
     ]  # fmt: skip
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    steps = [each.step for each in done]
-    return f"""## GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)
-
-By the stack `megatron-a100`, whose constants are stated, from SimuMax's table of an A100 and the FlashAttention-2
-paper; the network that of the preset. Stages of the 175B and the 530B are interleaved three times. The first, of a card
-file with these sizes:
-
-    {done[0].run.command}
-
-{steps_table(steps)}
-
-{summary(steps, "no repeats in the source")}
-{verdicts(done)}"""
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)",
+        method="By the stack `megatron-2022-a100`, whose constants are stated, from data sheets and tables of kernels; "
+        "scores are written to memory, as then. Stages of the 175B and the 530B are interleaved three times. The "
+        "command's card is a file with these sizes.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={},
+    )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 
-from benchmarks.published import shared_data, table
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
+from benchmarks.published import shared_data
 from partitioners._grids.grid_plan import grid_plan, simulate_options
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
@@ -27,44 +28,6 @@ of which those in deterministic mode have room for the scores and the others not
 DEFERRED = "defer_embedding_wgrad_compute"
 """In the name of tests that multiply out the head's weight gradients after the last micro-batch, as no plan says."""
 Row = Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedPeak:
-    """Bytes of the last rank, predicted with an attention that keeps no scores and with one that does.
-
-    stated: whether the test says which of them it takes; keeps_scores: which, as it says or as its software chooses.
-    """
-
-    name: str
-    without_bytes: float
-    with_bytes: float
-    measured_bytes: float
-    stated: bool
-    keeps_scores: bool
-
-    @property
-    def error(self) -> float:
-        return (self.with_bytes if self.keeps_scores else self.without_bytes) / self.measured_bytes - 1
-
-    @property
-    def nearer_error(self) -> float:
-        errors = (self.with_bytes / self.measured_bytes - 1, self.without_bytes / self.measured_bytes - 1)
-        return min(errors, key=abs)
-
-
-def predicted_peaks() -> list[PredictedPeak]:
-    """Every training test of a dense GPT whose sizes and degrees are stated, of equal stages on 8 GPUs."""
-    return [
-        PredictedPeak(
-            name=row["golden"], without_bytes=_peak_bytes(row, scores=False), with_bytes=_peak_bytes(row, scores=True),
-            measured_bytes=float(row["mem_max_alloc_bytes"]), stated=states is not None,
-            keeps_scores=_falls_back(row) if states is None else states,
-        )
-        for row in stated_rows()
-        if DEFERRED not in row["golden"]
-        for states in [_keeps_scores(row)]
-    ]  # fmt: skip
 
 
 def stated_rows() -> list[Row]:
@@ -128,56 +91,48 @@ def grid_of(row: Row) -> TrainingGrid:
     )  # fmt: skip
 
 
-def _peak_bytes(row: Row, *, scores: bool) -> float:
+def predicted_peak(row: Row) -> PredictedStep:
     """Of the last device, which the tests record."""
-    return _simulated_bytes(card_of(row), grid_of(row), scores)
+    states = _keeps_scores(row)
+    known = {"name": row["golden"], "family": "attention is stated" if states is not None else "as software chooses"}
+    measured = float(row["mem_max_alloc_bytes"])
+    if DEFERRED in row["golden"]:
+        note = "refused: defers the head's weight gradients to the end of a step"
+        return PredictedStep(**known, measured_peak_bytes=measured, counted=False, note=note)
+    scores = _falls_back(row) if states is None else states
+    peak_bytes = _simulated_bytes(card_of(row), grid_of(row), scores)
+    return PredictedStep(**known, measured_peak_bytes=measured, peak_bytes=peak_bytes)
 
 
 @cache
 def _simulated_bytes(card: ModelCard, grid: TrainingGrid, scores: bool) -> float:
     cluster = read_preset(PRESET).build(GPUS)
-    stack = stack_for(cluster, replace(read_stack(STACK), keeps_scores=scores))
+    stack = read_stack(STACK)
+    kernel = replace(stack.device, attention_kernel="scores") if scores else stack.device
+    stack = stack_for(cluster, replace(stack, device=kernel))
     profile = modelled_profile(card, stack, batch_size=grid.microbatch)
     plan = grid_plan(grid, profile, cluster, stack)
     return step_report(profile, cluster, plan, runtime=stack.runtime).devices[-1].peak_memory_bytes
 
 
-def _figures(errors: Sequence[float]) -> list[str]:
-    within = sum(abs(error) <= 0.05 for error in errors) / len(errors)
-    mean, median = statistics.fmean(map(abs, errors)), statistics.median(map(abs, errors))
-    worst = max(errors, key=abs)
-    return [str(len(errors)), f"{mean:.1%}", f"{median:.1%}", f"{statistics.fmean(errors):+.1%}", f"{worst:+.1%}",
-            f"{within:.0%}"]  # fmt: skip
-
-
-def section() -> str:
-    """The section of the page."""
-    peaks = predicted_peaks()
-    silent = [peak for peak in peaks if not peak.stated]
-    plain = [peak.without_bytes / peak.measured_bytes - 1 for peak in silent]
-    rows = [
-        ["stated", *_figures([peak.error for peak in peaks if peak.stated])],
-        ["not stated, as the software chooses", *_figures([peak.error for peak in silent])],
-        ["not stated, no scores assumed", *_figures(plain)],
-        ["not stated, the nearer of both", *_figures([peak.nearer_error for peak in silent])],
-    ]
-    deferred = [row for row in stated_rows() if DEFERRED in row["golden"]]
-    plain_row = next(row for row in stated_rows() if _keeps_scores(row) is None)
-    command = f"shardscope simulate profile.json --cluster {PRESET} --devices {GPUS}"
-    return f"""## Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)
-
-Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200), by simulating card and grid of each test with the stack
-`{STACK}`. Dense networks of equal stages, interleaved or not, that train on 1,024 positions with stated sizes; whether
-their attention keeps its scores (`keeps_scores` in a stack's file) is stated, or their blocks are Megatron-LM's own,
-which keep them. Others leave that to Transformer Engine, which keeps scores where a deterministic step meets software
-of before 2024; which recordings are so old is seen in their peaks, one fact taken from what is compared. Another is
-100 MB of libraries' workspaces, the median of what these tests hold between steps, not at the peak. One of them:
-
-    shardscope model gpt.yaml --stack {STACK} --batch-size 4 --output profile.json
-    {command} {simulate_options(grid_of(plain_row))}
-
-{table(["attention", "tests", "mean error", "median", "bias", "worst", "within 5 %"], rows)}
-
-Left out: {len(deferred)} of {len(peaks) + len(deferred)} tests, which defer the head's weight gradients to the end of a
-step and keep its inputs and gradients of all micro-batches until then, as no plan can say.
-Noise floor: repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %."""
+def source() -> Source:
+    rows = stated_rows()
+    steps = [predicted_peak(row) for row in rows]
+    plain = next(row for row in rows if _keeps_scores(row) is None)
+    machine = f"--cluster {PRESET} --devices {GPUS}"
+    simulated = f"shardscope simulate profile.json {machine} {simulate_options(grid_of(plain))}"
+    return Source(
+        title="Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)",
+        method=f"""Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200), by card and grid of each test and the
+stack `{STACK}`. Dense networks of equal stages, interleaved or not, that train on 1,024 positions with stated sizes;
+whether their attention keeps its scores (`attention_kernel` in a stack's file) is stated, or their blocks are
+Megatron-LM's own, which keep them. Others leave that to Transformer Engine, which keeps scores where a deterministic
+step meets software of before 2024; which recordings are so old is seen in their peaks, one fact taken from what is
+compared. Another is 100 MB of libraries' workspaces, the median of what these tests hold between steps, not at the
+peak.""",
+        steps=steps,
+        calibrated="how old their software is, and workspaces",
+        commands=f"shardscope model gpt.yaml --stack {STACK} --batch-size 4 --output profile.json\n{simulated}",
+        not_expressed={"tests, which defer the head's weight gradients": sum(not each.counted for each in steps)},
+        noise_floor="repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %",
+    )

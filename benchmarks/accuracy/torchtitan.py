@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
 from simulator.language_models.accelerators import GIB
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 
 
@@ -38,21 +38,14 @@ def runs() -> list[PublishedRun]:
     ]
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    errors = [f"{each.peak_error:+.1%}" for each in done if each.peak_error is not None]
-    return f"""## Llama 3.1 8B and 70B under torchtitan on 8 to 256 H100 (PyTorch)
-
-Layers from model cards by `nanotron-h100`, which was calibrated on other software. Its H100s have 96 GB of slower
-memory and are limited to 500 W, and torch.compile fuses kernels: nothing stands for these. "op" recomputation is its
-"selective", which keeps every other matrix product. Rows in float8 are left out, and tables whose batch is not said.
-The first of them:
-
-    {done[0].run.command}
-
-{steps_table([each.step for each in done])}
-
-{summary([each.step for each in done], "no repeats in the source")}
-Memory of the first device, where it was published: {", ".join(errors)}.
-{verdicts(done)}"""
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="Llama 3.1 8B and 70B under torchtitan on 8 to 256 H100 (PyTorch)",
+        method="By `nanotron-h100`, which was calibrated on other software. Its H100s are limited to 500 W with slower "
+        'memory, and torch.compile fuses kernels: nothing stands for either. "op" recomputation is its '
+        '"selective", which keeps every other matrix product.',
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={"rows in float8": 15, "tables whose batch is not said": 2},
+    )

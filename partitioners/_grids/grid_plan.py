@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from shlex import quote
 from typing import Any
 
@@ -11,6 +10,7 @@ import partitioners
 from simulator.cluster import Cluster
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
+from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, Plan, StepSettings
 from simulator.workload import Profile
 
@@ -37,19 +37,17 @@ def simulate_options(grid: TrainingGrid) -> str:
 
 def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
     """The step of `grid` as the runtime of `stack` takes it."""
-    return StepSettings(
+    asked = StepSettings(
         batch_size=grid.batch,
         microbatches=grid.accumulation,
-        synchronisation=stack.synchronisation(grid.zero_stage, profile),
-        states=replace(stack.states(grid.zero_stage), group=grid.shard_group),
+        states=ParameterStates(group=grid.shard_group),
         optimizer_state=OPTIMIZERS[stack.optimizer],
         runtime=stack.runtime,
     )
+    return stack.step(asked, profile, grid.zero_stage)
 
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
     """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
     options: Mapping[str, Any] = grid_options(grid)
-    return partitioners.make_plan(
-        grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options
-    )
+    return partitioners.plan_of(grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options)

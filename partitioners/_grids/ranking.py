@@ -19,9 +19,9 @@ from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import Plan
 from simulator.plan_rules import MOST_MICROBATCHES
-from simulator.report.interval import StepInterval, step_interval
+from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
-from simulator.run import step_report
+from simulator.run import expected_interval, step_report
 from simulator.workload import Profile
 
 
@@ -189,7 +189,7 @@ class _Search:
     def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:
         plan = grid_plan(grid, self._profile, self._cluster, self._stack)
         report = step_report(self._profile, self._cluster, plan, runtime=self._stack.runtime)
-        interval = step_interval(report, self._profile, self._cluster)
+        interval = expected_interval(report, self._profile, self._cluster, plan, self._stack.runtime)
         return SimulatedGrid(
             grid=grid,
             plan=plan,

@@ -88,6 +88,10 @@ class Report:
     step_band_s: tuple[float, float] | None = None
     engine: str
 
+    def figures(self) -> dict[str, Any]:
+        """Its step, peak and fit, ready for JSON."""
+        return {"step_s": self.step_s, "peak_memory_bytes": self.peak_memory_bytes, "fit": self.fit}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         plain = replace(self, devices=tuple(self.devices), links=tuple(self.links), layers=tuple(self.layers))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.plan import Plan
-from simulator.run import run
+from simulator.plan_rules import MOST_MICROBATCHES
+from simulator.run import step_report
 from simulator.runtime import IDEAL, Runtime
 from simulator.units import format_bytes
 from simulator.workload import Profile
@@ -44,14 +45,18 @@ def choices(
 ) -> list[Choice]:
     """Every equal cut of the batch that gives each device a sample, fewest micro-batches first, simulated.
 
-    plan_of: the plan for a number of micro-batches. workers: logical workers, a multiple of the devices; then
-    micro-batches are a multiple of workers / devices. Raises InputError when the batch does not divide so.
+    plan_of: the plan for a number of micro-batches, at most MOST_MICROBATCHES. workers: logical workers, a multiple of
+    the devices; then micro-batches are a multiple of workers / devices. Raises InputError when the batch does not
+    divide so.
     """
     rounds = _rounds(cluster.workers, batch_size, workers)
+    require(
+        batch_size >= cluster.workers, "batch_size", batch_size, f"each of {cluster.workers} devices takes a sample"
+    )
     candidates = []
     for count in _counts(batch_size, cluster.workers, rounds):
         plan = plan_of(count)
-        report = run(profile, cluster, plan, runtime=runtime).report
+        report = step_report(profile, cluster, plan, runtime=runtime)
         candidates.append(
             Choice(
                 plan=plan,
@@ -91,6 +96,6 @@ def _rounds(devices: int, batch_size: int, workers: int | None) -> int:
 
 
 def _counts(batch_size: int, devices: int, rounds: int) -> Iterator[int]:
-    for count in range(rounds, batch_size // devices + 1, rounds):
+    for count in range(rounds, min(batch_size // devices, MOST_MICROBATCHES) + 1, rounds):
         if batch_size % count == 0:
             yield count
