@@ -20,7 +20,6 @@ from partitioners._stages.stage_costs import Costs, crossing_bytes, measured_cos
 from partitioners._stages.stage_layout import StageCut
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
-from simulator.lowering.kept_answers import kept
 from simulator.plan import Partition, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -94,10 +93,7 @@ def stage_cuts(
     ways = tuple((link.source, link.target, link.tier, link.latency_s) for link in cluster.links)
     devices = tuple((device.name, device.speed, device.role) for device in cluster.devices)
     key = (stage_cuts, ways, devices, step.batch_size, step.microbatches, replicated, chunks, pipelined)
-    if key not in profile.derived:
-        profile.derived[key] = tuple(_cuts(profile, cluster, step, replicated, chunks, pipelined))
-    cuts: Sequence[StageCut] = profile.derived[key]
-    return cuts
+    return profile.kept.get(key, lambda: tuple(_cuts(profile, cluster, step, replicated, chunks, pipelined)))
 
 
 def _cuts(
@@ -173,9 +169,8 @@ def _divisor(step: StepSettings, most: int, replicas: int) -> int:
 def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut]) -> Ints:
     """1 for each cut whose parameters, gradients and optimizer state alone are more than a worker's memory, or 0."""
     memory_bytes = min(device.memory_bytes or inf for device in cluster.devices[: cluster.workers])
-    largest = kept(
-        profile, (_largest_stages, step.optimizer_state, tuple(cuts)), lambda: _largest_stages(profile, step, cuts), 1
-    )
+    key = _largest_stages, step.optimizer_state, tuple(cuts)
+    largest = profile.kept.get(key, lambda: _largest_stages(profile, step, cuts))
     return (largest > memory_bytes).astype(np.int64)
 
 
