@@ -35,14 +35,17 @@ class PlannedRun:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    given = parser.add_argument_group("a run that was started elsewhere")
+    group = parser.add_argument_group("a run that was started elsewhere")
     text = "its command line, or the script that holds it: Megatron-LM's, torchtitan's"
-    given.add_argument("--launch", metavar="LINE", help=text)
+    group.add_argument("--launch", metavar="LINE", help=text)
     text = "its configuration: Megatron-LM's or nanotron's YAML, torchtitan's TOML, DeepSpeed's JSON, accelerate's YAML"
-    given.add_argument("--config", metavar="FILE", help=text)
+    group.add_argument("--config", metavar="FILE", help=text)
     text = "what it trains, where neither says: a card's name, a card, or a model's config.json"
-    given.add_argument("--model", metavar="CARD", help=text)
-    given.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    group.add_argument("--model", metavar="CARD", help=text)
+    text = "sequences of a micro-batch, where neither says (default 1)"
+    group.add_argument("--microbatch", metavar="N", type=_values.count, help=text)
+    group.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence, likewise")
+    group.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
 
 
 def is_asked(args: argparse.Namespace) -> bool:
@@ -51,6 +54,15 @@ def is_asked(args: argparse.Namespace) -> bool:
 
 def planned(args: argparse.Namespace) -> PlannedRun:
     """The run of --launch, --config or --model on --cluster. Raises InputError, OSError."""
+    if args.launch and args.config:
+        raise InputError("launch and config are both there: one of them says how it was started")
+    if not args.cluster:
+        raise InputError("cluster is not said: on what did it run, e.g. --cluster dgx-h100?")
+    return planned_run(_started(args), args)
+
+
+def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
+    """`started` on --cluster, with what the command line says instead of it. Raises InputError."""
     import partitioners
     from partitioners._grids.grid_plan import grid_options, grid_settings
     from simulator.cli._run_causes import SimulatedRun
@@ -59,11 +71,10 @@ def planned(args: argparse.Namespace) -> PlannedRun:
     from simulator.network import catalogue
     from simulator.runtime import IDEAL
 
-    if args.launch and args.config:
-        raise InputError("launch and config are both given: one of them says how it was started")
-    if not args.cluster:
-        raise InputError("cluster is not given: say on what it ran, e.g. --cluster dgx-h100")
-    started = _started(args)
+    if args.sequence or args.microbatch:
+        grid = replace(started.grid, microbatch=args.microbatch or started.grid.microbatch)
+        card = replace(started.card, sequence=args.sequence or started.card.sequence)
+        started = replace(started, grid=grid, card=card)
     args.devices = started.grid.devices
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(started.runtime, accelerator_of(cluster))

@@ -153,13 +153,10 @@ def _zero_stage(own: Options) -> int:
 
 
 def _recomputation(own: Options) -> str:
+    """Groups of blocks count as whole blocks that are recomputed, which keeps more and takes as long."""
     kind = own.text("recompute-granularity") or ("selective" if own.has("recompute-activations") else "none")
-    if (
-        kind == "full"
-        and own.text("recompute-method") == "uniform"
-        and own.count("recompute-num-layers", default=1) > 1
-    ):
-        raise InputError("recompute-num-layers is above 1: groups of blocks are recomputed, which no grid says; take 1")
+    own.text("recompute-method", "recompute-num-layers")
+    own.text("recompute-num-layers")
     return kind
 
 
