@@ -78,6 +78,55 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
 
+LARGER = replace(SMALL, layers=8, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)
+SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("grid", "step", "peak"),
+    [
+        (TrainingGrid(), 0.88, 0.99),
+        (TrainingGrid(accumulation=4), 0.88, 0.99),
+        (TrainingGrid(microbatch=4), 0.93, 0.99),
+        (TrainingGrid(recomputation="full"), 0.89, 0.99),
+        (TrainingGrid(recomputation="selective"), 0.89, 0.99),
+        (TrainingGrid(pipeline=2, accumulation=4), 0.86, 0.98),
+        (TrainingGrid(pipeline=4, accumulation=8), 0.83, 0.98),
+        (TrainingGrid(pipeline=4, accumulation=2), 0.9, 0.98),
+        (TrainingGrid(tensor=2, accumulation=2), 0.91, 0.93),
+        (TrainingGrid(data=2, zero_stage=1), 0.93, 0.99),
+        (TrainingGrid(data=2, zero_stage=2), 0.91, 0.93),
+        (TrainingGrid(data=2, zero_stage=3, accumulation=2), 0.91, 0.97),
+    ],
+    ids=str,
+)
+def test_where_nothing_is_waited_for_a_bound_is_near_what_it_bounds(
+    grid: TrainingGrid, step: float, peak: float
+) -> None:
+    """Links and launches that take no time leave compute, which a bound holds but for updates and what stands alone."""
+    cluster = nodes(grid.devices)
+    links = tuple(replace(link, bandwidth_bytes_per_s=1e15, latency_s=0.0, curve=None) for link in cluster.links)
+    cluster, stack = (
+        replace(cluster, links=links, collectives={}),
+        replace(NANOTRON, runtime=replace(NANOTRON.runtime, **SILENT)),
+    )
+    profile = modelled_profile(LARGER, stack, batch_size=1)
+    bound = GridBounds(LARGER, profile, cluster, stack).bound(grid)
+    report = step_report(profile, cluster, grid_plan(grid, profile, cluster, stack), runtime=stack.runtime)
+    assert step <= bound.step_s / report.step_s <= 1
+    assert peak <= bound.peak_bytes / report.peak_memory_bytes <= 1
+
+
+@pytest.mark.parametrize("accumulation", [1, 4])
+def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> None:
+    """Ten times as long as they are: all launches of the blocks, and what a step costs besides."""
+    runtime = replace(NANOTRON.runtime, forward_launch_s=1e-3, backward_launch_s=2e-3)
+    stack, grid = replace(NANOTRON, runtime=runtime), TrainingGrid(accumulation=accumulation)
+    layers = sum(layer.name.startswith("blocks.") for layer in PROFILES[SMALL].layers)
+    bound = GridBounds(SMALL, PROFILES[SMALL], nodes(1), stack).bound(grid)
+    assert bound.step_s == pytest.approx(accumulation * layers * 3e-3 + runtime.step_overhead_s, rel=1e-6)
+
+
 @pytest.mark.parametrize("card", [SMALL, ROUTED])
 def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
     """The best three splits are those of a ranking that simulates every grid."""

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import activation_bytes as activations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from partitioners._grids.measured_rows import card_of
 from simulator.errors import InputError, UnknownNameError
-from simulator.language_models import activations
 from simulator.language_models.accelerators import ACCELERATORS, accelerator
 from simulator.language_models.block import block_operators, head_operator
 from simulator.language_models.card_files import cards, is_card, read_card

@@ -19,7 +19,8 @@ LINES = {
         "step_s", 4.2135, {"device_tflops": 410.2, "loss": 11.0},
     ),
     "torchtitan": (
-        "[rank0]:[titan] 2025-01-01 - root - INFO - \x1b[31mstep: {n:2}  \x1b[32mloss:  8.10000  grad_norm: "
+        "[rank0]:[titan] 2025-01-01 10:00:00,000 - root - INFO - \x1b[31mstep: {n:2}  \x1b[32mloss:  8.10000  "
+        "grad_norm: "
         " 1.2  \x1b[36mmemory: 47.33GiB(59.90%)  \x1b[34mtps: 6,514  tflops: 377.20  \x1b[35mmfu: 38.14%\x1b[39m",
         "device_tokens_per_s", 6514, {"mfu": 0.3814, "memory_bytes": 47.33 * 2**30, "loss": 8.1},
     ),

@@ -80,6 +80,8 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
 def command(launch: Launch) -> str:
     """pretrain_gpt.py for a grid of a card. Raises InputError where Megatron-LM would refuse it."""
     card, grid = launch.card, launch.grid
+    if grid.recomputation == "op":
+        raise InputError("recomputation is op: Megatron-LM recomputes modules or blocks; take torchtitan")
     if grid.zero_stage >= 2 and grid.expert > 1:
         raise InputError(
             f"zero_stage is {grid.zero_stage} with experts on {grid.expert} devices: its FSDP shards dense "
@@ -130,6 +132,8 @@ def _network(launch: Launch) -> Iterator[str]:
         "--untie-embeddings-and-output-weights": not card.tied_embeddings,
     }  # fmt: skip
     yield " ".join(option for option, on in switches.items() if on)
+    if card.dropout:
+        yield "--attention-dropout 0.1 --hidden-dropout 0.1"
     yield f"--tokenizer-type NullTokenizer --vocab-size {card.vocabulary} --{launch.precision}"
 
 
@@ -147,22 +151,36 @@ def _experts(launch: Launch) -> Iterator[str]:
 
 
 def _spread(launch: Launch) -> Iterator[str]:
-    grid, blocks = launch.grid, launch.blocks
+    grid = launch.grid
     yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
-    yield "--sequence-parallel" if grid.tensor > 1 else ""
+    yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+        if grid.shard_group:
+            yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"
         yield f"--data-parallel-sharding-strategy {sharded}"
     if grid.recomputation == "full":
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-    if grid.recomputation == "selective":
-        yield "--recompute-granularity selective"
-    if len(blocks) > 1 and (len(set(blocks)) > 1 or launch.card.layers % grid.pipeline):
+    elif grid.recomputation != "none":
+        modules = "core_attn" if grid.recomputation == "selective" else grid.recomputation.replace("+", " ")
+        yield f"--recompute-granularity selective --recompute-modules {modules}"
+    yield from _stages(launch)
+
+
+def _stages(launch: Launch) -> Iterator[str]:
+    grid, blocks = launch.grid, launch.blocks
+    if grid.layout and not grid.layout.replace(",", "").isdecimal():
+        yield f'--pipeline-model-parallel-layout "{grid.layout}"'
+    elif grid.layout:
+        yield f'--pipeline-model-parallel-layout "{layout([int(count) for count in grid.layout.split(",")])}"'
+    elif grid.chunks > 1:
+        yield f"--num-virtual-stages-per-pipeline-rank {grid.chunks}"
+    elif len(blocks) > 1 and (len(set(blocks)) > 1 or launch.card.layers % grid.pipeline):
         yield f'--pipeline-model-parallel-layout "{layout(blocks)}"'
     elif launch.card.layers % grid.pipeline:
         even, more = divmod(launch.card.layers, grid.pipeline)

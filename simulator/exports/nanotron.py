@@ -49,10 +49,16 @@ def otherwise(launch: Launch) -> Iterator[str]:
 
 def _check(launch: Launch) -> None:
     card, grid = launch.card, launch.grid
-    if grid.zero_stage > 1 or grid.recomputation == "selective":
+    if grid.zero_stage > 1 or grid.recomputation not in ("none", "full"):
         raise InputError(
             f"zero_stage is {grid.zero_stage}, recomputation {grid.recomputation}: nanotron has ZeRO-0 and -1 and "
             f"recomputes whole blocks; take megatron or torchtitan"
+        )
+    if grid.chunks > 1 or grid.layout or grid.shard_group:
+        raise InputError(
+            f"chunks is {grid.chunks}, layout {grid.layout!r}, shard_group {grid.shard_group}: nanotron lays one "
+            f"stage on "
+            f"each device by itself and shares states over all replicas; take megatron"
         )
     if grid.expert > 1:
         raise InputError(f"expert is {grid.expert}: nanotron 0.4 lays its mesh out for 1; take megatron")

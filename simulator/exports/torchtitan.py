@@ -21,6 +21,8 @@ CONFIGURATIONS = {
     "gpt-oss-120b": ("gpt_oss", "gpt_oss_120b"),
 }  # fmt: skip
 """The module and the configuration of each card that torchtitan has."""
+MODES = {"none": "none", "full": "full", "op": "selective"}
+"""Its activation checkpointing by recomputation."""
 
 
 def check(plan: Plan, shape: PlanShape) -> None:
@@ -103,10 +105,11 @@ def command(launch: Launch) -> str:
     _check_grid(launch)
     module, configuration = CONFIGURATIONS[card.name]
     sharded = grid.zero_stage >= 2
+    shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
     options = [
         f"{launch.torchrun} -m torchtitan.train --module {module} --config {configuration}",
-        f"--parallelism.data_parallel_replicate_degree {1 if sharded else grid.data}",
-        f"--parallelism.data_parallel_shard_degree {grid.data if sharded else 1}",
+        f"--parallelism.data_parallel_replicate_degree {grid.data // shard}",
+        f"--parallelism.data_parallel_shard_degree {shard}",
         f"--parallelism.tensor_parallel_degree {grid.tensor}",
         f"--parallelism.context_parallel_degree {grid.context}",
         f"--parallelism.pipeline_parallel_degree {grid.pipeline}",
@@ -117,13 +120,14 @@ def command(launch: Launch) -> str:
     if sharded:
         options.append(f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}")
     if grid.pipeline > 1:
-        options.append("--parallelism.pipeline_parallel_schedule 1F1B")
+        schedule = "Interleaved1F1B" if grid.chunks > 1 else "1F1B"
+        options.append(f"--parallelism.pipeline_parallel_schedule {schedule}")
         options.append(f"--parallelism.num_pp_microbatches {grid.accumulation}")
     if card.experts:
         options.append(f"--parallelism.expert_parallel_degree {grid.expert}")
     if grid.pipeline > 1 or grid.expert > 1:
         options.append("--training.disable_cuda_graphs")
-    return " \\\n  ".join([*options, f"activation-checkpoint:{'full' if grid.recomputation == 'full' else 'none'}"])
+    return " \\\n  ".join([*options, f"activation-checkpoint:{MODES[grid.recomputation]}"])
 
 
 def _check_grid(launch: Launch) -> None:
@@ -137,8 +141,12 @@ def _check_grid(launch: Launch) -> None:
         raise InputError("zero_stage is 1: torchtitan shards all states or none; take zero_stage 2 or megatron")
     if grid.zero_stage == 0 and grid.context > 1:
         raise InputError(f"context is {grid.context}: torchtitan shards all states over its devices; take zero_stage 3")
-    if grid.recomputation == "selective":
-        raise InputError("recomputation is selective: torchtitan's keeps other layers; take full or megatron")
+    if grid.recomputation not in MODES or grid.layout:
+        raise InputError(
+            f"recomputation is {grid.recomputation}, layout {grid.layout!r}: torchtitan recomputes by operator or "
+            f"whole "
+            f"blocks, and splits stages by itself; take megatron"
+        )
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
     if region % grid.expert:
         raise InputError(

@@ -5,7 +5,6 @@ card_files        cards by name or from a file
 huggingface_config  a card from the config.json of a checkpoint
 accelerators      peak arithmetic and memory of GPUs, from their data sheets
 block             the operators of a block, of the embedding, the head and the loss, on one device
-activations       bytes that a block keeps for its backward pass, in closed form
 device_model      seconds of an operator on a GPU
 training_stack    a GPU, what its kernels reach, and the habits of a runtime; stacks/
 modelled_profile  a Profile out of a card: modelled, and called so

@@ -94,6 +94,9 @@ class ModelCard:
     """With a window, one block of so many attends to all tokens; 0: none."""
     positions: int = 0
     """Learned position vectors; 0: rotary or none."""
+    dropout: bool = False
+    """Some of the embedding's outputs, the attention's scores and the outputs of both halves of a block are set to 0;
+    their masks are kept, a byte an element."""
     source: str = ""
     not_counted: tuple[str, ...] = ()
     """What its configuration says beside all this that may change a step."""
