@@ -28,8 +28,6 @@ class StartedRun:
     """As `--runtime` names it."""
     card: ModelCard
     grid: TrainingGrid
-    blocks: tuple[int, ...] = ()
-    """Of each stage, where that is said; empty: the runtime's own choice."""
     precision: str = "bf16"
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
