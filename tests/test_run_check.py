@@ -78,6 +78,35 @@ def test_a_cause_that_was_planted_is_found_with_its_number(name: str, factor: fl
     assert all(each.share >= _run_causes.EXPLAINED for each in tried.values() if each.named)
 
 
+TRAINED = (
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 --swiglu "
+    "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --ffn-hidden-size 8192 --seq-length 2048 "
+    "--max-position-embeddings 2048 --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+    "--vocab-size 128256 --tensor-model-parallel-size 8 --sequence-parallel --micro-batch-size 1 "
+    "--global-batch-size 64 --bf16 --tp-comm-overlap"
+)
+
+
+def test_a_run_that_was_started_is_simulated_and_bettered(capsys: pytest.CaptureFixture[str]) -> None:
+    on = ["--cluster", "dgx-h100", "--launch", TRAINED]
+    assert cli.main(["simulate", *on, "--json"]) == 0
+    printed = capsys.readouterr()
+    step_s = json.loads(printed.out)["step_s"]
+    assert "data 2 x tensor 8, ZeRO-0" in printed.err and "not counted: tp-comm-overlap" in printed.err
+    assert cli.main(["compare", *on, "--budget", "1ms"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"yours {step_s:.3f} s a step; best ")
+    assert "leave out: --tensor-model-parallel-size 8" in text and "torchrun" not in text.partition("leave out")[2]
+    assert cli.main(["compare", *on, "--budget", "1ms", "--json"]) == 0
+    printed_json = json.loads(capsys.readouterr().out)
+    assert printed_json["own_step_s"] == step_s > printed_json["better"][0]["step_s"]
+    for command in ("simulate", "compare"):
+        assert cli.main([command, *on, "--zero", "1"]) == 2
+        assert "--zero: the run that was started says that" in capsys.readouterr().err
+        assert cli.main([command, "--cluster", "dgx-h100"]) == 2
+        assert "PROFILE is missing" in capsys.readouterr().err
+
+
 def test_what_nothing_explains_is_said_to_be_so() -> None:
     args = cli.parse(["check", "--model", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8"])
     run = _started_run.planned(args)
