@@ -353,7 +353,7 @@ def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
 
 def test_stored_scores_are_dropped_by_selective_recomputation() -> None:
     """5as/h of Korthikanti's table 2, with one device and with four."""
-    stack = replace(STACK, keeps_scores=True)
+    stack = replace(STACK, device=replace(STACK.device, attention_kernel="scores"))
     for tensor in (1, 4):
         none, selective = (kept_by_block(kind, GELU, tensor, stack) for kind in ("none", "selective"))
         assert none - selective == pytest.approx(5 * GELU.heads * GELU.sequence * TOKENS / tensor)
