@@ -43,6 +43,8 @@ from simulator.plan import Partition, Plan, StepSettings
 from simulator.registry import entries, load_entry
 from simulator.workload import Profile
 
+BASELINES = ("greedy", "shuffle")
+"""Strategies that show what others gain, no plans to train by: left out where nobody names them."""
 _STEP_OPTIONS: Mapping[str, object] = {"microbatches": 1}
 
 

@@ -311,6 +311,17 @@ class Plan:
 
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
+        self.check_layers(profile)
+        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
+        for name, sharding in self.placements.items():
+            if last[id(sharding)] >= cluster.workers:
+                raise InputError(
+                    f"placements: layer {name!r} is on device {last[id(sharding)]}, but cluster "
+                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
+                )
+
+    def check_layers(self, profile: Profile) -> None:
+        """Raise InputError unless this plan places each layer of the profile, and no others, as it can be cut."""
         for name in self.placements:
             if name not in profile.index:
                 near = nearest(name, profile.index)
@@ -318,14 +329,8 @@ class Plan:
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
         require_layers(profile, "layer received again", self.received_again)
-        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
         for layer in profile.layers:
             sharding = self.placements.get(layer.name)
             if sharding is None:
                 raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
-            if last[id(sharding)] >= cluster.workers:
-                raise InputError(
-                    f"placements: layer {layer.name!r} is on device {last[id(sharding)]}, but cluster "
-                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
-                )
             require_cuttable(profile, layer, sharding, self.microbatch_size)

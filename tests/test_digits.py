@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; make test installs it")
 
 import torch
 from plans import planned

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; make test installs it")
 
 from dataclasses import replace
 from itertools import islice

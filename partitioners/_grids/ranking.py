@@ -131,8 +131,10 @@ class _Search:
 
     def add(self, grid: TrainingGrid) -> None:
         """Put a grid among those to simulate, by its bound; one that is too large with more recomputation."""
-        if grid.pipeline > 1 and "1f1b" in self._stack.runtime.full_schedules and grid.accumulation < grid.pipeline:
-            rule = f"the schedule 1f1b of {self._stack.runtime.name} takes as many micro-batches as stages"
+        runtime = self._stack.runtime
+        fewest = runtime.fewest_microbatches("1f1b", grid.pipeline) if grid.chunks == 1 else 1
+        if grid.pipeline > 1 and grid.accumulation < fewest:
+            rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             self.ranking.refused.append((grid, rule))
             return
         try:

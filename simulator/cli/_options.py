@@ -49,6 +49,13 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def add_output(parser: argparse._ActionsContainer, what: str) -> None:
+    """How much is printed, and for whom."""
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--verbose", action="store_true", help="print everything that is known, not the answer alone")
+    shown.add_argument("--json", action="store_true", help=f"print {what} as JSON instead")
+
+
 def add_overrides(machine: argparse._ActionsContainer) -> None:
     """The options that change a cluster that was read."""
     machine.add_argument(
@@ -70,6 +77,12 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
         "--speed", metavar="X", type=_values.positive, default=1.0,
         help="devices compute X times as fast as the one that was profiled (default 1)",
     )  # fmt: skip
+    machine.add_argument(
+        "--memory",
+        metavar="SIZE",
+        type=_values.size,
+        help="memory of every device, e.g. 96GiB (default: the cluster's)",
+    )
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
@@ -139,7 +152,7 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     stack, sequence: of a card, other than the nearest and its own.
     """
     from simulator import files
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
     from simulator.network import catalogue
 
     if not is_card(source):
@@ -183,6 +196,7 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         cluster = cluster.with_tier(tier, latency_s=value)
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, value, "as asked for")
+    cluster = cluster if args.memory is None else cluster.with_memory(args.memory)
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -10,7 +11,7 @@ from typing import Any
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import ShardscopeError
+from simulator.errors import InputError, ShardscopeError
 from simulator.language_models.training_stack import optimizer_state_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
@@ -26,7 +27,7 @@ from simulator.sweep.specification import REQUIRED
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
+STATUSES = DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
 STAGES = ("partition", "lower", "simulate", "measure")
 WORTH_KEEPING_S = 0.05
 """A plan that took less than this to make is made again rather than read from disk."""
@@ -62,6 +63,8 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 
 COLUMNS = (*METRICS, "step_low_s", "step_high_s")
 """All of them: the last two are the ends of the step's interval, empty where devices vary: `simulate` draws them."""
+TEXTS = ("plan_schedule", "verdict", "bottleneck")
+"""Those that hold words; the others are numbers of at least 0."""
 
 
 MakePlan = Callable[..., Plan]
@@ -123,7 +126,8 @@ def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
     path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
-        return files.read_plan(path)
+        with suppress(InputError):  # a damaged one is made again
+            return files.read_plan(path)
     began = perf_counter()
     usual = {"runtime": context.inputs.runtime(values), "optimizer_state": optimizer_state_of(profile)}
     step, own = split_settings({**usual, **_arguments(values)})

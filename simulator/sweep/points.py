@@ -148,6 +148,8 @@ def select(
     try:
         return table.execute(f"SELECT {what} FROM points WHERE {condition} ORDER BY {order}").fetchall()
     except (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning) as error:
+        if not where:
+            raise
         raise InputError(f"where is {' and '.join(where)!r}: {_problem_words(str(error), names)}") from None
 
 
