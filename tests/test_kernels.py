@@ -14,7 +14,7 @@ from benchmarks.operators import operator_tables
 from simulator.cluster import Device
 from simulator.errors import UnknownNameError
 from simulator.language_models.accelerators import ACCELERATORS, accelerator
-from simulator.language_models.block import Attention, BlockOperator, Product
+from simulator.language_models.block import AttentionShape, BlockOperator, ProductShape
 from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
 from simulator.language_models.kernels import (
     ATTENTION_BACKWARD,
@@ -41,11 +41,11 @@ def test_a_round_of_tiles_takes_as_long_as_one_tile() -> None:
     """108 tiles of 256 x 128 occupy an A100 once; one row more begins a second round, unless a tile fits it better."""
     depth, fill_s = 64 * 512, FILL_CLOCKS / A100.clock_hz
     tile_s = 2 * 256 * 128 * depth * 108 / SUSTAINED + fill_s
-    one = product_seconds(256 * 12, depth, 128 * 9, A100, FAST)
-    assert one == pytest.approx(tile_s)
+    full_s = product_seconds(256 * 12, depth, 128 * 9, A100, FAST)
+    assert full_s == pytest.approx(tile_s)
     more = product_seconds(256 * 12 + 1, depth, 128 * 9, A100, FAST)
-    assert one < more <= 2 * tile_s
-    assert product_seconds(256 * 12 - 100, depth, 128 * 9, A100, FAST) <= one  # the same tiles, not all full
+    assert full_s < more <= 2 * tile_s
+    assert product_seconds(256 * 12 - 100, depth, 128 * 9, A100, FAST) <= full_s  # the same tiles, not all full
 
 
 def test_a_long_sum_is_split_where_tiles_are_few() -> None:
@@ -137,17 +137,17 @@ def test_scores_that_are_written_cost_by_the_head() -> None:
 
 
 def test_a_weight_gradient_is_added_by_its_product_or_apart() -> None:
-    of = BlockOperator(name="x", kind="linear", shape=Product(rows=4096, inputs=4096, outputs=4096))
+    of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=4096, inputs=4096, outputs=4096))
     apart, fused = (DeviceModel(fused_accumulation=fused) for fused in (False, True))
     assert operator_seconds(of, A100, fused)[1] >= operator_seconds(of, A100, apart)[1]
     assert accumulation_seconds(10**9, A100, fused) == 0 < accumulation_seconds(10**9, A100, apart)
 
 
 def test_a_part_of_an_operator() -> None:
-    of = BlockOperator(name="x", kind="linear", shape=Product(rows=8, inputs=64, outputs=32), traffic_bytes=16)
-    assert of.part(0.5).shape == Product(rows=8, inputs=64, outputs=16)
-    assert of.part(1, 0.25).shape == Product(rows=8, inputs=16, outputs=32)
-    heads = BlockOperator(name="x", kind="attention", shape=Attention(sequences=1, length=64, heads=8, width=4))
+    of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=8, inputs=64, outputs=32), traffic_bytes=16)
+    assert of.part(0.5).shape == ProductShape(rows=8, inputs=64, outputs=16)
+    assert of.part(1, 0.25).shape == ProductShape(rows=8, inputs=16, outputs=32)
+    heads = BlockOperator(name="x", kind="attention", shape=AttentionShape(sequences=1, length=64, heads=8, width=4))
     assert heads.part(0.25).flops == heads.flops / 4 == 2 * 64**2 * 2 * 4
     assert of.part(0.5).traffic_bytes == 8
 

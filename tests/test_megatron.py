@@ -377,6 +377,34 @@ def test_interleaving_shrinks_the_bubble_by_the_chunks(chunks: int) -> None:
     assert plan.schedule == ("interleaved" if chunks > 1 else "1f1b")
 
 
+@pytest.mark.parametrize("context", [2, 4])
+def test_context_parallelism_pays_for_keys_and_values(context: int) -> None:
+    """Beside its twin of as many tokens a device: every part gets the others' keys and values, forward and once more
+    for the backward pass, and sends gradients back; the step is longer by that."""
+    cluster, sequences = star(4), 8
+    twin = make_plan("megatron", PROFILE, cluster, settings(sequences, 2), gather_again=True)
+    options = {"context": context, "gather_again": True}
+    plan = make_plan("megatron", PROFILE, cluster, settings(sequences, 2 * context), **options)
+    plain, parted = (run(PROFILE, cluster, each).report for each in (twin, plan))
+    pair = 2 * 2 * CARD.sequence * CARD.key_channels  # bytes of a sequence's keys and values
+    others = sequences * CARD.layers * pair * (context - 1)
+    assert plain.communication_bytes.forward == plain.communication_bytes.backward == 0
+    assert parted.communication_bytes.forward == pytest.approx(2 * others, rel=0.01)
+    assert parted.communication_bytes.backward == pytest.approx(others, rel=0.01)
+    assert parted.step_s > plain.step_s
+
+
+def test_chunks_need_a_schedule_that_has_them() -> None:
+    for schedule, chunks, complaint in (("1f1b", 2, "interleaved or zero-bubble"), ("zb-v", 1, "it is 2; the step")):
+        step = replace(settings(8, 8), schedule=schedule)
+        with pytest.raises(InputError, match=complaint):
+            make_plan("megatron", PROFILE, star(2), step, pipeline=2, chunks=chunks)
+    turned = make_plan("megatron", PROFILE, star(2), replace(settings(8, 8), schedule="zb-v"), pipeline=2, tensor=1)
+    assert turned.turn == "blocks.2.norm_attention"
+    assert [turned.placements[f"blocks.{i}.q"].devices for i in range(4)] == [(0,), (1,), (1,), (0,)]
+    assert run(PROFILE, star(2), turned).report.step_s > 0
+
+
 def test_without_degrees_both_are_data_parallelism() -> None:
     profile, cluster = read_profile("vgg_digits"), star(4)
     data = make_plan("data", profile, cluster, settings(16))

@@ -39,7 +39,7 @@ GRIDS = [
 
 
 def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
-    wanted = {"device.matmul_efficiency": 0.45, "runtime.forward_launch_s": 1.6e-4, "runtime.step_overhead_s": 0.01}
+    wanted = {"device.matmul_efficiency": 0.7, "runtime.forward_launch_s": 5e-5, "runtime.step_overhead_s": 0.01}
     made = with_constants(NANOTRON, wanted)
     plans = [MeasuredPlan(card=card, grid=grid, step_s=1.0) for card in (CARD, TINY) for grid in GRIDS]
     steps_s = predicted_steps_s(made, plans, NODES)

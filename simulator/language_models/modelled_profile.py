@@ -14,7 +14,7 @@ from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
 from simulator.language_models.block import (
     BlockOperator,
-    Product,
+    ProductShape,
     block_operators,
     head_operator,
     norm_operator,
@@ -227,7 +227,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
         return
-    gates = Product(rows=tokens, inputs=h, outputs=card.experts)
+    gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
     yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)
