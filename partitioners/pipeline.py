@@ -37,7 +37,7 @@ def partition(
     schedule = step.schedule or SCHEDULE
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
     require(1 <= chunks <= len(profile.layers), "chunks", chunks, f"it is from 1 to {len(profile.layers)}, the layers")
-    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages)
+    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages and not known.turns)
     if chunks > 1 and (replicas or schedule not in several):
         raise InputError(
             f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
@@ -48,7 +48,7 @@ def partition(
     plain = []
     if replicas or cluster.workers * chunks <= len(profile.layers):
         plain = [_of_best_pace(profile, cluster, step, schedule, chunks, replicas=bool(replicas))]
-    cuts = stage_cuts(profile, cluster, step, replicated=chunks == 1 and replicas is not False, chunks=chunks)
+    cuts = stage_cuts(profile, cluster, step, schedule, replicated=chunks == 1 and replicas is not False, chunks=chunks)
     judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
     return judged_stages(judge, step, schedule, cuts, plain, "pipeline")
 

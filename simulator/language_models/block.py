@@ -30,6 +30,8 @@ GATED_TRAFFIC, FUSED_GATED_TRAFFIC = 36, 16
 kernel three tensors forward and five backward."""
 ACTIVATION_TRAFFIC = 10
 """The same where nothing is gated: forward 4, backward 6."""
+NORMED_TRAFFIC = 10
+"""Per channel of queries and keys that are normed: forward reads and writes, backward reads two and writes one."""
 BIAS_TRAFFIC = 2
 """Per output channel of a linear layer with a bias: backward sums the gradient over its tokens."""
 ACCUMULATION_TRAFFIC = 12
@@ -53,7 +55,10 @@ class AttentionShape:
     sequences: float
     length: int
     heads: float
-    width: int
+    width: float
+    """The mean of a query's and a value's."""
+    share: float = 1.0
+    """Of the scores under a causal mask, what a window leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +83,8 @@ class BlockOperator:
         if isinstance(self.shape, ProductShape):
             return 2.0 * self.shape.groups * self.shape.rows * self.shape.inputs * self.shape.outputs
         if isinstance(self.shape, AttentionShape):
-            return 2.0 * self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.width
+            scores = self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.share
+            return 2.0 * scores * self.shape.width
         return 0.0
 
     def part(self, outputs: float, inputs: float = 1.0) -> BlockOperator:
@@ -98,58 +104,92 @@ def block_operators(
     *,
     expert: int = 1,
     fused_activation: bool = True,
-    keeps_scores: bool = False,
     sequence_first: bool = True,
 ) -> Iterator[BlockOperator]:
-    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order.
+    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order; of a mixture, of a
+    block with experts, and behind them those of the feed-forward layer that every token takes.
 
     `expert` devices share the experts, every one with as many tokens. Without fused_activation the activation's output
-    is kept as well as its product with the other half, and rotary positions take several kernels. keeps_scores: of the
-    attention, before and after a dropout, with the dropout's mask. sequence_first: an attention changes layouts.
+    is kept as well as its product with the other half, and rotary positions take several kernels. sequence_first: an
+    attention changes layouts.
     """
-    h, q, k = card.hidden, card.query_channels, card.key_channels
-    active, wide = card.experts_per_token or 1, (2 if card.gated else 1) * card.ffn
-    copies = card.experts // expert or 1
-    rotary, gated = (FUSED_ROTARY_TRAFFIC, FUSED_GATED_TRAFFIC) if fused_activation else (ROTARY_TRAFFIC, GATED_TRAFFIC)
+    h, q, k, v = card.hidden, card.query_channels, card.key_channels, card.value_channels
+    made, latents = card.attention_channels, card.latent.channels if card.latent else 0
+    keys, values = max(k / tensor, k / card.key_heads), max(v / tensor, v / card.key_heads)
+    norm, normed = norm_operator(card, tokens, tensor, card.norms / 2), bool(card.query_key_norm)
+    rotary = FUSED_ROTARY_TRAFFIC if fused_activation else ROTARY_TRAFFIC
     moved = SPLIT_TRAFFIC + (0 if card.positions else rotary) + (LAYOUT_TRAFFIC if sequence_first else 0)
-    activated = gated if card.gated else ACTIVATION_TRAFFIC
-    keys, kept = max(k / tensor, card.width), 5 * card.sequence if keeps_scores else 4
-    norm = BlockOperator(
-        name="norm", kind="norm", parameters=card.norm_vectors * h, output_channels=h,
-        traffic_bytes=NORM_TRAFFIC * tokens * h / tensor, saved_bytes=(2 * tokens * h + 4 * tokens) / tensor,
-    )  # fmt: skip
     add = BlockOperator(
         name="add", kind="add", output_channels=h, traffic_bytes=ADD_TRAFFIC * tokens * h / tensor
     )  # fmt: skip
     yield norm
-    wide_qkv, bias = q + 2 * k, BIAS_TRAFFIC if card.biases else 0
     yield _linear(
-        "qkv", tokens, h, wide_qkv / tensor, output_channels=wide_qkv, saved=2 * tokens * h / tensor, bias=bias
-    )
-    yield BlockOperator(
-        name="attention", kind="attention", output_channels=q, traffic_bytes=moved * tokens * q / tensor,
-        shape=AttentionShape(
-            sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor, width=card.width
-        ),
-        saved_bytes=tokens * (2 * q / tensor + 4 * keys + kept * card.heads / tensor),
+        "qkv", tokens, h, card.qkv_matrices / h / tensor, output_channels=q + k + v,
+        saved=2 * tokens * h / tensor + 4 * tokens * latents, bias=card.biases or card.qkv_biases,
     )  # fmt: skip
-    yield _linear("output", tokens, q / tensor, h, output_channels=h, saved=2 * tokens * q / tensor, bias=bias)
+    yield BlockOperator(
+        name="attention", kind="attention", output_channels=made,
+        shape=AttentionShape(
+            sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor,
+            width=(q + made) / 2 / card.heads, share=card.attention_share,
+        ),
+        traffic_bytes=(moved * q + NORMED_TRAFFIC * normed * (q + k)) * tokens / tensor,
+        saved_bytes=tokens * (2 * q / tensor + 2 * (keys + values) + 4 * card.heads / tensor),
+    )  # fmt: skip
+    yield _linear(
+        "output", tokens, made / tensor, h, output_channels=h, saved=2 * tokens * made / tensor, bias=card.biases
+    )
     yield add
     yield norm
-    yield _linear(
-        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor,
-        copies=copies, bias=bias,
-    )  # fmt: skip
-    yield BlockOperator(
-        name="activation", kind="activation", output_channels=card.ffn * active,
-        traffic_bytes=activated * tokens * active * card.ffn / tensor,
-        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else card.ffn)) / tensor,
-    )  # fmt: skip
-    yield _linear(
-        "down", tokens * active, card.ffn / tensor, h, output_channels=h, saved=2 * tokens * active * card.ffn / tensor,
-        copies=copies, bias=bias,
+    yield from feed_forward_operators(
+        card, tokens, card.ffn, tensor, active=card.experts_per_token or 1, copies=card.experts // expert or 1,
+        fused_activation=fused_activation,
     )  # fmt: skip
     yield add
+    if card.shared_ffn:
+        yield from feed_forward_operators(
+            card, tokens, card.shared_ffn, tensor, fused_activation=fused_activation, reads=False
+        )
+
+
+def norm_operator(card: ModelCard, tokens: float, tensor: int = 1, norms: float = 1.0) -> BlockOperator:
+    """One norm, or so many of them."""
+    h = card.hidden
+    return BlockOperator(
+        name="norm", kind="norm", parameters=round(norms * card.norm_vectors * h), output_channels=h,
+        traffic_bytes=norms * NORM_TRAFFIC * tokens * h / tensor,
+        saved_bytes=norms * (2 * tokens * h + 4 * tokens) / tensor,
+    )  # fmt: skip
+
+
+def feed_forward_operators(
+    card: ModelCard,
+    tokens: float,
+    channels: int,
+    tensor: int = 1,
+    *,
+    active: int = 1,
+    copies: int = 1,
+    fused_activation: bool = True,
+    reads: bool = True,
+) -> Iterator[BlockOperator]:
+    """The matrices of a feed-forward layer of so many channels and what stands between them; of `copies` experts of
+    which a token takes `active`. reads: it keeps what it reads, which nobody else does."""
+    h, wide = card.hidden, (2 if card.gated else 1) * channels
+    gated = FUSED_GATED_TRAFFIC if fused_activation else GATED_TRAFFIC
+    yield _linear(
+        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor * reads,
+        copies=copies, bias=card.biases,
+    )  # fmt: skip
+    yield BlockOperator(
+        name="activation", kind="activation", output_channels=channels * active,
+        traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * tokens * active * channels / tensor,
+        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else channels)) / tensor,
+    )  # fmt: skip
+    yield _linear(
+        "down", tokens * active, channels / tensor, h, output_channels=h, saved=2 * tokens * active * channels / tensor,
+        copies=copies, bias=card.biases,
+    )  # fmt: skip
 
 
 def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOperator:
@@ -174,10 +214,11 @@ def _linear(
     output_channels: int,
     saved: float,
     copies: int = 1,
-    bias: int = 0,
+    bias: bool = False,
 ) -> BlockOperator:
     shape = ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies)
     return BlockOperator(
-        name=name, kind="linear", shape=shape, traffic_bytes=bias * tokens * outputs,
-        parameters=round(inputs * outputs) * copies, output_channels=output_channels, saved_bytes=saved,
+        name=name, kind="linear", shape=shape,
+        traffic_bytes=BIAS_TRAFFIC * bias * tokens * outputs, parameters=round(inputs * outputs) * copies,
+        output_channels=output_channels, saved_bytes=saved,
     )  # fmt: skip

@@ -105,5 +105,6 @@ def _kernel_seconds(
             forward_s, backward_s = scored_attention_seconds(*sizes, gpu, rate)
         else:
             forward_s, backward_s = attention_seconds(*sizes, gpu, device.attention_kernel)
-        return forward_s / device.attention_efficiency, backward_s / device.attention_efficiency
+        share = shape.share / device.attention_efficiency
+        return forward_s * share, backward_s * share
     return 0.0, 0.0

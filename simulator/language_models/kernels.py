@@ -94,7 +94,7 @@ def tile_share(tall: int, wide: int) -> float:
 
 @lru_cache(maxsize=65536)
 def attention_seconds(
-    sequences: float, length: int, heads: float, width: int, gpu: Accelerator, kernel: str
+    sequences: float, length: int, heads: float, width: float, gpu: Accelerator, kernel: str
 ) -> tuple[float, float]:
     """(forward, backward) seconds of a causal attention that keeps no scores, launches apart.
 
@@ -116,7 +116,7 @@ def attention_seconds(
 
 @lru_cache(maxsize=65536)
 def scored_attention_seconds(
-    sequences: float, length: int, heads: float, width: int, gpu: Accelerator, memory_bytes_per_s: float
+    sequences: float, length: int, heads: float, width: float, gpu: Accelerator, memory_bytes_per_s: float
 ) -> tuple[float, float]:
     """The same of an attention that writes all its scores, masked ones too: products, a softmax and a dropout."""
     groups = ceil(sequences * heads)
