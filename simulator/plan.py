@@ -307,6 +307,12 @@ class Plan:
         """The placements, each once however many layers share the object."""
         return tuple({id(sharding): sharding for sharding in self.placements.values()}.values())
 
+    @cached_property
+    def layout(self) -> tuple[tuple[Sharding, ...], tuple[int, ...]]:
+        """The distinct placements, and which of them each layer has: equal for equal placements, and soon hashed."""
+        number = {id(sharding): position for position, sharding in enumerate(self.distinct_placements)}
+        return self.distinct_placements, tuple(number[id(sharding)] for sharding in self.placements.values())
+
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
         self.check_layers(profile)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
     simulator.network simulator.collectives
-    simulator.lowering.schedules simulator.lowering.exchange simulator.lowering.kept_answers
+    simulator.lowering.schedules simulator.lowering.exchange
     simulator.lowering.costs simulator.lowering.parameters
     simulator.lowering.symmetry
     simulator.lowering.sharded_model

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from simulator.workload import Profile
 
 
-def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """The options that say what is trained on which machine; all of them optional unless `required`."""
+def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, started: bool = False) -> None:
+    """The options that say what is trained on which machine; all of them optional unless `required`.
+
+    started: a run that others started (`_started_run`) may stand in place of the profile.
+    """
     from simulator.lowering.schedules import SCHEDULES
 
     text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
-    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
+    where = {"nargs": "?"} if started else {}
+    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text, **where)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
     add_overrides(machine)
