@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _machine_note, _options, _strategy, _values
+from simulator.errors import require
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -86,6 +87,9 @@ def run(args: argparse.Namespace) -> int:
 def _noise(args: argparse.Namespace) -> Noise:
     from simulator.engine.noise import Noise
 
+    for device, factor in args.straggler:
+        rule = "it is at least 1; a faster device has its speed in the cluster's file"
+        require(factor >= 1, f"straggler {device}", factor, rule)
     return Noise(jitter=args.jitter, stragglers=dict(args.straggler), seed=args.seed)
 
 
