@@ -308,6 +308,10 @@ class Cluster:
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
         return replace(self, devices=devices)
 
+    def with_memory(self, memory_bytes: int) -> Cluster:
+        """This cluster with so much memory on every device."""
+        return replace(self, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))
+
 
 def _giving(link: Link, bandwidth_bytes_per_s: float, **others: Any) -> Link:
     """`link` with another bandwidth, which nobody measured, and other fields."""

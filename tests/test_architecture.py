@@ -24,6 +24,7 @@ FLOORS = """
     simulator.report
     simulator.run
     simulator.elastic simulator.convergence simulator.sweep simulator.exports
+    simulator.readers
     simulator.studies
     partitioners._network partitioners._judge partitioners._hypergraphs
     partitioners._layerwise partitioners._stages

@@ -48,7 +48,7 @@ def plan(tmp_path: Path) -> str:
         (("simulate", *STEP, "--strategy", "data", "--strat", "data"), "unrecognized arguments: --strat"),
         (("compare", *STEP, "--strategies", "data,model", "--effort", "2"), "none of data, model searches"),
         (("compare", *STEP, "--strategies", "data", "--schedule", "gpipe"), "none of data pipelines"),
-        (("compare", *STEP, "--strategies", "data", "--microbatches", "4"), "none of data pipelines"),
+        (("compare", *STEP, "--strategies", "data,fsdp", "--microbatches", "4"), "none of data, fsdp pipelines"),
         (("compare", *STEP, "--strategies", "data", "--schedule", "gpip"), "did you mean 'gpipe'?"),
         (("explain", "PLAN", "--speed", "50"), "--speed: counts only together with --cluster"),
         (("clusters", "--devices", "3"), "name the cluster that has them"),

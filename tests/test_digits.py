@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor, nn
-from training import descend
+from training import descend, in_threads
 
-from traces.runs.executor.execute import in_threads, whole_parameters
+from traces.runs.executor.execute import whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network

@@ -16,6 +16,7 @@ from command_line import report, shardscope
 from conftest import ROOT
 
 from simulator import files
+from simulator.exports import RUNTIMES
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
@@ -83,7 +84,7 @@ def test_a_script_trains_with_one_devices_gradients(
         [*launch, "--steps", "2", "--gradients", str(gradients)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         env=environment,
         cwd=tmp_path,
     )
@@ -165,6 +166,24 @@ def test_what_a_runtime_cannot_run_is_one_line(
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "never.py").exists()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_plan_of_another_profile_or_without_a_layer_is_one_line(
+    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = plan(tmp_path, "data")
+    whole = files.read_plan(path)
+    files.write_plan(replace(whole, placements=dict(list(whole.placements.items())[1:])), tmp_path / "lacking.json")
+    capsys.readouterr()
+    for export, message in (
+        ((tmp_path / "lacking.json",), f"placements lacks layer {next(iter(whole.placements))!r}"),
+        ((path, "--profile", "vgg16_v100"), "which profile 'vgg16' lacks"),
+    ):
+        assert shardscope("export", *export, "--to", runtime, *MODEL, "--output", tmp_path / "never") == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+        assert not (tmp_path / "never").exists()
 
 
 def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:

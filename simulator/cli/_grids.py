@@ -58,24 +58,31 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
-    from simulator.language_models.launch_commands import RUNTIMES
-    from simulator.language_models.model_card import read_card
-    from simulator.language_models.modelled_profile import STEP_SEQUENCES
-    from simulator.language_models.training_stack import read_stack, runtime_of, stack_for
+    from simulator.exports.launch import LAUNCHED
+    from simulator.language_models.card_files import read_card
+    from simulator.language_models.grids import default_batch
+    from simulator.language_models.training_stack import (
+        accelerator_of,
+        read_stack,
+        runtime_of,
+        stack_for,
+        stack_of_runtime,
+    )
     from simulator.network import catalogue
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in RUNTIMES:
-        raise UnknownNameError.of("runtime", args.runtime, RUNTIMES)
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
-    stack = stack_for(cluster, read_stack(args.stack) if args.stack else None)
-    profile = _options.profile_on(args.profile, args.cluster, args.stack, args.sequence)
+    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
+    stack = stack_for(cluster, read_stack(named) if named else None)
+    profile = _options.profile_on(args.profile, args.cluster, named, args.sequence)
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 5
+    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     with _printing.progress() as progress:
         ranking = ranked_grids(
@@ -84,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
-    command = _command(args.runtime, card, runs)
+    command = _command(args.runtime, card, runs, stack.accelerator)
     if args.json:
         grids = [_row(each) for each in ranking.simulated]
         bounded = {
@@ -95,6 +102,8 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
         _print(card, profile, ranking, stack, cluster, top, command)
+        if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
+            print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     if not runs:
         raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
     return 0
@@ -113,18 +122,18 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
-def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]) -> str:
+def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
 
     Raises InputError where the runtime asked for can run none.
     """
-    from simulator.language_models.launch_commands import launch_command
+    from simulator.exports.launch import launch_command
 
     refusal: InputError | None = None
     for each in runs:
         named = runtime or ("megatron" if each.grid.strategy == "megatron" else "fsdp2")
         try:
-            command = launch_command(named, card, each.grid)
+            command = launch_command(named, card, each.grid, accelerator, each.plan)
         except InputError as error:
             refusal = refusal or error
             continue
@@ -152,6 +161,8 @@ def _print(
     _tables.say(console, f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
     source = f" ({shorten(stack.source.partition(':')[0], 80, placeholder=' ...')})" if stack.source else ""
     _tables.say(console, f"modelled, not measured: {stack.name}{source}")
+    if card.not_counted:
+        _tables.say(console, f"not counted of its configuration: {', '.join(card.not_counted)}")
     total = len(grids) + len(ranking.bounded)
     rest = (
         f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""

@@ -25,9 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
     )
-    parser.add_argument(
-        "--memory", metavar="SIZE", type=_values.size, help="of every device, in place of the cluster's, e.g. 8GiB"
-    )
     parser.add_argument("--workers", metavar="N", type=_values.count, help="logical workers, a multiple of the devices")
     parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
     parser.add_argument("--json", action="store_true", help="print all choices as JSON instead")
@@ -49,7 +46,6 @@ def run(args: argparse.Namespace) -> int:
         cluster,
         lambda count: make(microbatches=count),
         args.batch_size or profile.batch_size,
-        memory_bytes=args.memory,
         workers=args.workers,
         runtime=_options.read_runtime(args, profile),
     )

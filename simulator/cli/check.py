@@ -1,7 +1,12 @@
-"""Check a prediction against a recorded step: a torch.profiler trace, or a file of step times.
+"""Check a run: is it as fast as it should be, and if not, why? Or a prediction against a recorded step.
 
+    shardscope check train.log --launch "torchrun ... pretrain_gpt.py ..." --cluster dgx-h100
+    shardscope check --tokens-per-s 1000 --config train.toml --cluster dgx-h100 --devices 64
     shardscope check rank0.json.gz plan.json
     shardscope check train.log plan.json
+
+With the command line or the configuration that a run was started with, its log (Megatron-LM, torchtitan, nanotron,
+NeMo, DeepSpeed, Hugging Face Trainer, or a CSV), or a number, gets a verdict and the cause that would explain it.
 
 A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
 hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM or of an exported script) are compared as a whole,
@@ -17,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _machine_note, _options, _planned, _printing, _tables, _values
+from simulator.cli import _machine_note, _options, _planned, _printing, _started_run, _tables, _values
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -28,8 +33,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recorded", metavar="LOG_OR_TRACE", help="a trace of torch.profiler, or a file of step times")
-    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    text = "a trace of torch.profiler, a log, or a file of step times"
+    parser.add_argument("recorded", metavar="LOG_OR_TRACE", nargs="?", help=text)
+    parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan file that `shardscope partition` wrote")
+    _started_run.add_arguments(parser)
+    _started_run.numbers(parser)
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
     parser.add_argument("--device", metavar="N", type=_values.whole, help=text)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead")
@@ -37,15 +45,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.report.interval import step_interval
+    if _started_run.is_asked(args):
+        from simulator.cli import _run_verdict
+
+        if args.plan:
+            raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
+        return _run_verdict.run(args)
+    if not (args.recorded and args.plan):
+        raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
     from simulator.report.step_causes import step_causes
+    from simulator.run import expected_interval
     from traces.imports._recorded_phases import read_phases
 
     recorded = read_phases(Path(args.recorded))
     profile, cluster, done = _planned.simulated(args, ("device",))
     device = _device(args.device, recorded, done)
     predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
-    interval = step_interval(done.report, profile, cluster)
+    interval = expected_interval(done.report, profile, cluster, done.plan, done.runtime)
     if args.json:
         _printing.print_json(
             {
@@ -53,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
                 "recorded_steps_s": recorded.steps_s,
                 "recorded_s": recorded.step_s,
                 "predicted_s": done.report.step_s,
+                "peak_memory_bytes": done.report.peak_memory_bytes,
+                "fit": done.report.fit,
                 "recorded_causes_s": recorded.causes_s,
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _answers, _comparing, _printing
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
     from simulator.report.interval import step_interval
 
     if is_card(args.profile):
@@ -131,9 +131,9 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     import partitioners
     from simulator.run import run as simulate
 
-    # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
-    pipelined = "schedule" in partitioners.options(name)
-    step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    # Micro-batches keep the stages of a pipeline busy; beside one they would only make the kernels smaller.
+    takes_all = args.strategies == name or "schedule" in partitioners.options(name)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule} if takes_all else {}
     step.update(_strategy.read(args, name, alone=False))
     return simulate(
         profile,

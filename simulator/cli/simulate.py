@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _answers, _printing
     from simulator.report.interval import step_interval
-    from simulator.run import expected_step_s, step_report
+    from simulator.run import expected_interval, step_report
     from simulator.run import run as simulate
 
     _effects.check_step(args)
@@ -67,8 +67,11 @@ def run(args: argparse.Namespace) -> int:
         _printing.write_trace(done, cluster, args.trace_out)
     notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
     is_noisy = bool(noise.jitter or noise.stragglers)
-    middle_s = None if is_noisy else expected_step_s(profile, cluster, plan, runtime=runtime)
-    interval = step_interval(report, profile, cluster, middle_s)
+    interval = (
+        step_interval(report, profile, cluster)
+        if is_noisy
+        else expected_interval(report, profile, cluster, plan, runtime)
+    )
     if args.json:
         _printing.print_json({**report.to_dict(), "interval": asdict(interval)}, *notes)
     else:

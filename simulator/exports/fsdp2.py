@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from simulator.errors import InputError
 from simulator.exports import ddp
+from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
@@ -68,3 +69,39 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
     return (f"HALF_PRECISION = {plan.synchronisation.half_precision}",)
+
+
+def command(launch: Launch) -> str:
+    """Plain torch around a network of blocks: fully_shard over the replicas, DistributedDataParallel without shared
+    states. Raises InputError where the grid has other degrees."""
+    grid, layers = launch.grid, launch.card.layers
+    if grid.strategy == "megatron":
+        raise InputError(
+            f"tensor {grid.tensor} x pipeline {grid.pipeline} x context {grid.context} x expert {grid.expert}: plain "
+            f"FSDP2 has data parallelism alone; take megatron, nanotron or torchtitan"
+        )
+    if grid.recomputation not in ("none", "full"):
+        raise InputError(f"recomputation is {grid.recomputation}: the lines here wrap whole blocks; take torchtitan")
+    if grid.zero_stage < 2:
+        sharing = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, ...)" if grid.zero_stage else "AdamW"
+        return f"""{launch.torchrun} train.py
+# train.py, around the model of {layers} blocks on {grid.data} replicas
+model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+optimizer = {sharing}
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, all but the last in model.no_sync()"""
+    again = "\nfor block in model.layers:\n    checkpoint_wrapper(block)" if grid.recomputation == "full" else ""
+    mesh = f"({grid.data // grid.shard_group}, {grid.shard_group})" if grid.shard_group else f"({grid.data},)"
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}[launch.precision]
+    return f"""{launch.torchrun} train.py
+# train.py, around the model of {layers} blocks
+mesh = init_device_mesh("cuda", {mesh})
+policy = MixedPrecisionPolicy(param_dtype=torch.{dtype}, reduce_dtype=torch.float32){again}
+for block in model.layers:
+    fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward={grid.zero_stage == 3})
+fully_shard(model, mesh=mesh, mp_policy=policy)
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, gradients scattered at every one"""
+
+
+def otherwise(launch: Launch) -> Iterator[str]:
+    """What plain torch does otherwise than planned: nothing."""
+    return iter(())

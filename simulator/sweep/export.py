@@ -29,4 +29,6 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise MissingExtraError.of("Parquet", "pyarrow", "CSV needs nothing") from None
-    parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), path)
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), content)
+    files.write_bytes_atomic(path, content.getvalue())
