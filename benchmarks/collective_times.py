@@ -293,7 +293,7 @@ ULTRA_SCALE_BYTES = 6e7
 
 
 def p3_16xlarge() -> Mapping[str, Mapping[int, Curve]]:
-    """All-reduces on 2 to 8 V100 of Azure NDv2, the same hybrid cube mesh: a group has part of a GPU's links."""
+    """All-reduces on 2 to 8 V100 of Azure NDv2, the same hybrid cube mesh: a group has part of its links."""
     return {"all_reduce": {count: _thinned(aceso_all_reduces(count)) for count in (2, 4, 8)}}
 
 

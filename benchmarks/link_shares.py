@@ -38,6 +38,12 @@ def ten_gigabit() -> AchievedShare:
     )
 
 
+def today() -> AchievedShare:
+    """Of 25 Gb/s Ethernet: what takes ResNet-50 on p3.16xlarge to the published 92 % on 16 and 85 % on 32 GPUs with
+    libraries of 2019 and later, mixed precision; down to what those of 2018 got."""
+    return AchievedShare(median=0.7, low=ten_gigabit().low, high=0.95)
+
+
 def nvlink_mesh(line_bytes_per_s: float, counts: Sequence[int]) -> AchievedShare:
     """Aceso's all-reduces on V100 in a mesh of NVLinks (Azure NDv2), sizes from 8 MiB, of a GPU's links together."""
     return _share(
@@ -81,7 +87,7 @@ SHARES: Mapping[tuple[str, str], Callable[[], AchievedShare]] = {
     ("p100-4x4", "intra"): lambda: nvlink_mesh(_line("p3-8xlarge", "intra"), (2, 4)),
     ("p100-4x4", "inter"): infiniband_edr,
     ("p3-16xlarge", "intra"): lambda: nvlink_mesh(_line("p3-16xlarge", "intra"), (2, 4, 8)),
-    ("p3-16xlarge", "inter"): ten_gigabit,
+    ("p3-16xlarge", "inter"): today,
     ("p3-8xlarge", "intra"): lambda: nvlink_mesh(_line("p3-8xlarge", "intra"), (2, 4)),
     ("p3-8xlarge", "inter"): ten_gigabit,
     ("t4-g4dn", "intra"): lambda: sailor("intra", PCIE_3, _line("t4-g4dn", "intra")),

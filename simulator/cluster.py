@@ -60,8 +60,11 @@ class Cluster:
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
+    """What reports call it."""
     devices: tuple[Device, ...]
+    """Workers, then parameter servers."""
     links: tuple[Link, ...] = ()
+    """One for each direction."""
     host_cores: Mapping[str, float] = field(default_factory=dict, hash=False)
     """CPU cores of hosts whose devices share them (one compute task uses at most one core); hosts that are absent never
     limit their devices."""
@@ -71,6 +74,7 @@ class Cluster:
     """Measured curves by name, as {"all_reduce": {number of devices: curve}}, of devices that fill one host after
     another; they hold where one matches, and correct what library or formula say elsewhere."""
     sources: tuple[str, ...] = ()
+    """Where its numbers come from."""
 
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")

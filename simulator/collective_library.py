@@ -33,7 +33,7 @@ class CollectiveLibrary:
     switch_fill_s: float = 0.0
     """As fill_s, where the switch sums."""
     two_hosts_once: bool = True
-    """Whether trees between two hosts, whose ends differ, send every byte once each way; else twice, as between more."""
+    """Whether trees between two hosts, whose ends differ, send a byte once each way; else twice, as between more."""
 
     def __post_init__(self) -> None:
         for what in ("launch_s", "fill_s", "switch_fill_s"):

@@ -42,7 +42,9 @@ class Link:
     __pydantic_config__ = {"extra": "forbid"}
 
     source: str
+    """A device, host or switch."""
     target: str
+    """Another."""
     bandwidth_bytes_per_s: float
     """What collectives get of all its wires together."""
     latency_s: float = 0.0
