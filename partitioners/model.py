@@ -32,6 +32,6 @@ def partition(
         return plain[0]
     judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
     whole = replace(step, microbatches=None, schedule=None)
-    cuts = stage_cuts(profile, cluster, whole, replicated=False, pipelined=False)
+    cuts = stage_cuts(profile, cluster, whole, "dataflow", replicated=False, pipelined=False)
     best = judged_stages(judge, whole, "dataflow", cuts, plain, "model")
     return Partition(placements=best.placements)

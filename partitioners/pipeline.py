@@ -48,7 +48,7 @@ def partition(
     plain = []
     if replicas or cluster.workers * chunks <= len(profile.layers):
         plain = [_of_best_pace(profile, cluster, step, schedule, chunks, replicas=bool(replicas))]
-    cuts = stage_cuts(profile, cluster, step, replicated=chunks == 1 and replicas is not False, chunks=chunks)
+    cuts = stage_cuts(profile, cluster, step, schedule, replicated=chunks == 1 and replicas is not False, chunks=chunks)
     judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
     return judged_stages(judge, step, schedule, cuts, plain, "pipeline")
 

@@ -269,3 +269,7 @@ class Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
         return replace(self, devices=devices)
+
+    def with_memory(self, memory_bytes: int) -> Cluster:
+        """This cluster with so much memory on every device."""
+        return replace(self, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))

@@ -8,7 +8,7 @@ sample, channel, height, width) with an arbitrary map in place of "shard i on de
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -208,13 +208,17 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
-            states=partition.states if self.states == REPLICATED else self.states,
+            states=partition.states if self.states == REPLICATED else self._shared(partition.states),
             recomputed=recomputed,
             exchange=partition.exchange,
             received_again=partition.received_again,
             work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
+
+    def _shared(self, own: ParameterStates) -> ParameterStates:
+        """The states asked for, in the strategy's groups where nobody asks for others."""
+        return replace(self.states, group=self.states.group or own.group)
 
 
 def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
@@ -301,6 +305,17 @@ class Plan:
 
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
+        self.check_layers(profile)
+        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
+        for name, sharding in self.placements.items():
+            if last[id(sharding)] >= cluster.workers:
+                raise InputError(
+                    f"placements: layer {name!r} is on device {last[id(sharding)]}, but cluster "
+                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
+                )
+
+    def check_layers(self, profile: Profile) -> None:
+        """Raise InputError unless this plan places each layer of the profile, and no others, as it can be cut."""
         for name in self.placements:
             if name not in profile.index:
                 near = nearest(name, profile.index)
@@ -308,14 +323,8 @@ class Plan:
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
         require_layers(profile, "layer received again", self.received_again)
-        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
         for layer in profile.layers:
             sharding = self.placements.get(layer.name)
             if sharding is None:
                 raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
-            if last[id(sharding)] >= cluster.workers:
-                raise InputError(
-                    f"placements: layer {layer.name!r} is on device {last[id(sharding)]}, but cluster "
-                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
-                )
             require_cuttable(profile, layer, sharding, self.microbatch_size)

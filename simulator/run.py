@@ -16,6 +16,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
 from simulator.plan import Plan
 from simulator.report.extrapolation import DifferenceError, extrapolated
+from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report, measure, report_of
 from simulator.report.steady_state import SimulatedStep, repeated_step
 from simulator.report.step_totals import totals_of
@@ -172,15 +173,26 @@ def lowered(
 def expected_step_s(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL) -> float | None:
     """Seconds of a step on devices that vary as the captured steps did: wherever they meet, they wait for the slowest.
 
-    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None for what is no CPU, which
-    alone its ranks share with a whole machine, and where the profile has no spread of its step.
+    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None where they do not `vary`.
     """
     variance_s = step_variance_s(profile)
-    if not variance_s or device_class(profile.device) != "CPU":
+    if not vary(profile):
         return None
     graph = lower(ShardedModel(profile, plan), cluster, runtime)
     noises = (Noise(variance_s=variance_s, seed=number // 2, mirrored=number % 2 > 0) for number in range(DRAWS))
     return fmean(simulate(noise.disturb(graph), cluster, runtime).step_s for noise in noises)
+
+
+def expected_interval(
+    report: Report, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL
+) -> StepInterval:
+    """The interval of a plan's step around the expected one: what every surface says."""
+    return step_interval(report, profile, cluster, expected_step_s(profile, cluster, plan, runtime=runtime))
+
+
+def vary(profile: Profile) -> bool:
+    """Whether devices vary as captured steps did: CPUs, which alone ranks share with a whole machine, with a spread."""
+    return step_variance_s(profile) > 0 and device_class(profile.device) == "CPU"
 
 
 def step_variance_s(profile: Profile) -> float:

@@ -188,7 +188,6 @@ MACHINES = [
     ),
     case("torus", "resnet_small", {"shape": "torus", "devices": 6}, synchronised("ring")),
     case("ring of devices", "alexnet", {**SWITCH, "shape": "ring", "devices": 5}, synchronised("all-to-all")),
-    case("fat tree", "vgg16", {**SWITCH, "shape": "fat-tree", "devices": 8}, {"strategy": "owt", "batch_size": 32}),
     case("line", "branches", {"shape": "line", "devices": 5}, {"strategy": "random", "seed": 9, "batch_size": 8}),
     case("unequal speeds balanced", "resnet50", {**SWITCH, "speeds": (1.0, 0.5, 2.0, 1.0)}, DATA),
     case(

@@ -123,10 +123,10 @@ def test_groups_of_one_device_per_host_have_a_card_each_and_do_not_slow_each_oth
     """As the replicas of tensor groups: eight cards, eight rings."""
     cluster = read_cluster("dgx-h100", devices=32)
     groups = [tuple(range(rank, 32, 8)) for rank in range(8)]
-    one = alone_s(cluster, "all-reduce", groups[:1], 1e9)
-    assert one == pytest.approx(1.5e9 / (0.94 * 50e9), rel=0.02)
-    assert alone_s(cluster, "all-reduce", groups, 1e9) == pytest.approx(one)
-    assert alone_s(cluster, "all-reduce", [on_hosts(cluster, 4)], 1e9) < one / 4
+    single_s = alone_s(cluster, "all-reduce", groups[:1], 1e9)
+    assert single_s == pytest.approx(1.5e9 / (0.94 * 50e9), rel=0.02)
+    assert alone_s(cluster, "all-reduce", groups, 1e9) == pytest.approx(single_s)
+    assert alone_s(cluster, "all-reduce", [on_hosts(cluster, 4)], 1e9) < single_s / 4
 
 
 def test_a_message_has_one_card_and_eight_have_eight() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_inputs import profiles
+from random_inputs import clusters, profiles
 from two_layers import linear, settings_of, switch, two_layers
 
 from partitioners._layerwise import optcnn
@@ -116,6 +116,27 @@ def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
     fabric = Fabric.of(cluster, 4)
     assert fabric.waves_s(fabric.wiring.waves([steps])) == pytest.approx(2 * (1500e-6 + 2e-4) + 0.002)
     assert fabric.waves_s(fabric.wiring.waves([steps, steps])) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
+
+
+@settings(max_examples=30, deadline=None)
+@given(clusters(max_servers=0), st.integers(0, 2**31))
+def test_links_carry_what_crosses_them(cluster: Cluster, seed: int) -> None:
+    """Added up by sets of devices, or pair by pair over the routes."""
+    devices = cluster.workers
+    fabric = Fabric.of(cluster, devices)
+    sizes = np.random.default_rng(seed).integers(0, 100, (3, devices, devices)) * (1 - np.eye(devices))
+    traffic = fabric.wiring.traffic(sizes)
+    for way, of_way in enumerate((sizes, sizes.swapaxes(1, 2))):
+        carried = np.zeros((len(sizes), len(cluster.links)))
+        for source, target in np.ndindex(devices, devices):
+            for link in cluster.route(source, target):
+                carried[:, link] += of_way[:, source, target]
+        for kind, busiest_bytes in enumerate(traffic.busiest_bytes):
+            links = [link for link, number in enumerate(fabric.wiring.link_kinds) if number == kind]
+            assert busiest_bytes[way] == pytest.approx(carried[:, links].max(axis=1))
+        kinds = np.array(fabric.wiring.pair_kinds).reshape(devices, devices)
+        for kind, moving in enumerate(traffic.moving):
+            assert (moving[way] > 0).tolist() == (of_way[:, kinds == kind] > 0).any(axis=1).tolist()
 
 
 def test_a_measured_curve_replaces_latency_and_bandwidth() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError

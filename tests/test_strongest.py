@@ -21,11 +21,13 @@ from partitioners._stages.judged_stages import stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stages.stage_cuts import device_counts, stage_plans
 from partitioners._stages.stage_layout import stage_layout
+from partitioners._stages.stage_memory import least_peak_bytes
 from partitioners._strongest import STRATEGIES, strongest, with_microbatches
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.schedules import SCHEDULES
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.network.transfers import paths
 from simulator.plan import StepSettings
@@ -79,23 +81,25 @@ def test_a_cut_never_beats_its_bound(
     profile: Profile, cluster: Cluster, schedule: str, chunks: int, data: st.DataObject
 ) -> None:
     step, chunks = StepSettings(batch_size=8), chunks if SCHEDULES[schedule].several_stages else 1
-    if cuts := stage_cuts(profile, cluster, step, replicated=chunks == 1, chunks=chunks):
+    if cuts := stage_cuts(profile, cluster, step, schedule, replicated=chunks == 1, chunks=chunks):
         bounds_s, contended_s = step_bounds_s(profile, cluster, step, schedule, cuts)
         assert (bounds_s <= contended_s * (1 + ROUNDING)).all()
         number = data.draw(st.integers(0, len(cuts) - 1))
         plan = step.plan(profile, cuts[number].partition(profile, schedule))
         try:
-            step_s = step_seconds(profile, cluster, plan)
+            report = run(profile, cluster, plan).report
         except InputError:  # of a schedule that takes other numbers of micro-batches
             return
-        assert bounds_s[number] <= step_s * (1 + ROUNDING)
+        assert bounds_s[number] <= report.step_s * (1 + ROUNDING)
+        needed_bytes = least_peak_bytes(profile, step, schedule, cuts)[number]
+        assert needed_bytes <= report.peak_memory_bytes * (1 + ROUNDING)
 
 
 @settings(max_examples=25, deadline=None)
 @given(profiles(), clusters())
 def test_rows_of_layers_are_added_up_as_edge_by_edge(profile: Profile, cluster: Cluster) -> None:
     step = StepSettings(batch_size=8)
-    if not (cuts := stage_cuts(profile, cluster, step, replicated=True)):
+    if not (cuts := stage_cuts(profile, cluster, step, "1f1b", replicated=True)):
         return
     layout = stage_layout(profile, cluster, step, "1f1b", cuts)
     there_s, back_s = messages_seconds(layout, paths(layout.routes, cluster))
@@ -114,7 +118,7 @@ def test_rows_of_layers_are_added_up_as_edge_by_edge(profile: Profile, cluster: 
 def test_the_bound_of_a_chain_is_its_step() -> None:
     """Equal stages without transfers: nothing but the fill, all micro-batches of one stage, the drain."""
     profile, cluster, step = chain(6, batch=BATCH), star(4, bandwidth=1e18), StepSettings(batch_size=BATCH)
-    cuts = [cut for cut in stage_cuts(profile, cluster, step, replicated=False) if cut.workers in (1, 2, 3)]
+    cuts = [cut for cut in stage_cuts(profile, cluster, step, "gpipe", replicated=False) if cut.workers in (1, 2, 3)]
     bounds_s, _ = step_bounds_s(profile, cluster, step, "gpipe", cuts)
     steps_s = [step_seconds(profile, cluster, step.plan(profile, cut.partition(profile, "gpipe"))) for cut in cuts]
     assert len(cuts) >= 3 and bounds_s == pytest.approx(steps_s, rel=1e-6)
@@ -134,6 +138,22 @@ def test_memory_comes_before_time() -> None:
     small = replace(fast, devices=tuple(replace(d, memory_bytes=int(need * 0.7)) for d in fast.devices))
     report = run(profile, small, planned("model", profile, small, batch_size=BATCH)).report
     assert report.fits and sum(device.compute_s > 0 for device in report.devices) == 2
+
+
+def test_cuts_that_fit_are_found_where_the_fastest_do_not() -> None:
+    """VGG-16 on 8 V100 of 16 GiB: the cut of the best pace, before the linear layers, needs 16.1 GiB."""
+    profile, fast = profile_called("vgg16_v100"), read_cluster("p3-8xlarge", devices=8)
+    steps_s = []
+    for gigabits in (1.0, 2.0, 4.0, 8.0):
+        cluster = fast.with_tier("inter", bandwidth_bytes_per_s=gigabits * 1e9 / 8)
+        for schedule, count in (("gpipe", 4), ("1f1b", 2)):
+            plan = planned("pipeline", profile, cluster, batch_size=1024, microbatches=count, schedule=schedule)
+            report = run(profile, cluster, plan).report
+            assert report.fits
+            steps_s.append(report.step_s)
+    assert steps_s[4] < 1.6, "a cut before the last pooling, at 4 Gb/s"
+    for by_schedule in (steps_s[::2], steps_s[1::2]):
+        assert by_schedule == sorted(by_schedule, reverse=True)
 
 
 def test_a_slow_network_is_left_alone() -> None:

@@ -220,6 +220,7 @@ def _traffic(
     """What every edge sends in one micro-batch, over the configurations of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
     known: dict[tuple[bytes, bytes, float], Traffic] = {}
+    scaled: dict[tuple[bytes, bytes, float, float], Traffic] = {}
     traffic = {}
     for i, layer in enumerate(profile.layers):
         own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
@@ -227,13 +228,28 @@ def _traffic(
         for j in profile.consumers[i]:
             reader = profile.layers[j]
             axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
-            needed = _boxes(axes, workers)
-            key = own.tobytes(), needed.tobytes(), each
+            parts, read, unit = _in_units(own, _boxes(axes, workers))
+            size_bytes = each * unit
+            key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
             if key not in known:
-                parts = [wiring.traffic(crossing_elements(some, needed) * each) for some in _blocks(own, len(needed))]
-                known[key] = joined(parts)
-            traffic[i, j] = known[key]
+                each_bytes = (crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read)))
+                known[key] = joined([wiring.traffic(sizes_bytes) for sizes_bytes in each_bytes])
+            shared = *key, size_bytes
+            if shared not in scaled:
+                scaled[shared] = known[key] if wiring.measured else known[key].times(size_bytes)
+            traffic[i, j] = scaled[shared]
     return traffic
+
+
+def _in_units(own: Ints, needed: Ints) -> tuple[Ints, Ints, int]:
+    """Regions along every axis in multiples of what divides all of their ends, and how many elements such a unit has:
+    layers that are cut alike have the same ones, whatever their sizes."""
+    units = [
+        max(1, int(np.gcd.reduce(np.concatenate([own[..., k, :].ravel(), needed[..., k, :].ravel()]))))
+        for k in range(4)
+    ]
+    sizes = np.array(units)[:, None]
+    return own // sizes, needed // sizes, prod(units)
 
 
 def _blocks(own: Ints, readers: int) -> list[Ints]:
@@ -257,16 +273,18 @@ def crossing_elements(own: Ints, needed: Ints) -> Floats:
     A device has one shard of a layer at most, so that what it reads of another is one box, the product of the
     overlaps along the four dimensions. An axis has few different intervals, so each pair is looked at once.
     """
-    count = np.ones((*own.shape[:2], *needed.shape[:2]))  # (own configurations, s, needed configurations, t)
+    count: Floats = np.ones((1, 1, 1, 1))  # (own configurations, s, needed configurations, t)
     for axis in range(4):
         held, which = _distinct(own[:, :, axis])  # (intervals held, 2), (own configurations, s)
         read, reader = _distinct(needed[:, :, axis])  # (intervals read, 2), (needed configurations, t)
         low = np.maximum(held[:, None, 0], read[None, :, 0])  # (intervals held, intervals read)
         high = np.minimum(held[:, None, 1], read[None, :, 1])
-        count *= np.take(np.maximum(high - low, 0.0)[which], reader, axis=2)
+        overlaps = np.maximum(high - low, 0.0)
+        count = count * (overlaps if overlaps.size == 1 else np.take(overlaps[which], reader, axis=2))
+    count = np.broadcast_to(count, (*own.shape[:2], *needed.shape[:2])).swapaxes(1, 2).copy()
     diagonal = np.arange(own.shape[1])
-    count[:, diagonal, :, diagonal] = 0
-    return np.ascontiguousarray(count.swapaxes(1, 2))  # (own configurations, needed configurations, s, t)
+    count[:, :, diagonal, diagonal] = 0
+    return count  # (own configurations, needed configurations, s, t)
 
 
 def _distinct(intervals: Ints) -> tuple[Ints, Ints]:

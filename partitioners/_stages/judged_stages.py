@@ -1,14 +1,16 @@
 """The stages of the shortest simulated step, over at most all workers.
 
 Which cuts are considered depends neither on how fast links are nor on how many workers there are: for each number of
-stages, and of replicas of all of them, the best cuts for links of several assumed bandwidths. With more workers or
-faster links the cuts of before are among them, so the answer is no slower. Lower bounds say which are simulated.
+stages, and of replicas of all of them, the best cuts for links of several assumed bandwidths, and where these come near
+a device's memory the best within it. With more workers or faster links the cuts of before are among them, so the answer
+is no slower. Lower bounds of steps and of memory say which are simulated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -18,6 +20,7 @@ from partitioners._stages.contiguous import Stages, best_stages, stages_of_count
 from partitioners._stages.stage_bounds import step_bounds_s
 from partitioners._stages.stage_costs import Costs, crossing_bytes, measured_costs, pass_seconds
 from partitioners._stages.stage_layout import StageCut
+from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
 from simulator.lowering.kept_answers import kept
@@ -35,6 +38,12 @@ _GAIN = 0.004
 """A cut that cannot save this share of the step is not simulated."""
 _FEWEST_SIMULATED, _MOST_SIMULATED, _MOST_LAYERS = 10, 32, 2400
 """Cuts that are simulated at most, and layers of all of them together."""
+_MOST_UNFIT = 4
+"""So many times as many where they do not fit into memory."""
+_TIGHT = 0.8
+"""A cut that needs at least this share of a device's memory is made anew within limits of it."""
+_FOR_MEMORY = 3
+"""For every so manieth of the assumed bandwidths."""
 _MOST_POSITIONS = 96
 """Cuts are made at so many places of a deeper network: where the least crosses within equal parts of its time."""
 
@@ -47,7 +56,7 @@ def judged_stages(
     strategy: whose plans they are; the best of them is then lowered and simulated already. Raises InputError.
     """
     profile, cluster = judge.profile, judge.cluster
-    most = min(max(_MOST_LAYERS // len(profile.layers), _FEWEST_SIMULATED), _MOST_SIMULATED)
+    most, fitting = min(max(_MOST_LAYERS // len(profile.layers), _FEWEST_SIMULATED), _MOST_SIMULATED), 0
     for partition in plain:
         judge.consider(step.plan(profile, partition, strategy), "the cut of the best pace")
     refused: ShardscopeError = InputError(f"devices: {profile.model!r} has no cut for {cluster.workers} of them")
@@ -56,11 +65,11 @@ def judged_stages(
         best = judge.best
         if best is not None and not best.excess_bytes and bounds_s[number] >= best.step_s * (1 - _GAIN):
             continue
-        if best is not None and judge.trials >= most:
+        if best is not None and (fitting >= most or judge.trials >= _MOST_UNFIT * most):
             break
         try:
             plan = step.plan(profile, cuts[number].partition(profile, schedule), strategy)
-            judge.consider(plan, "a cut into stages")
+            fitting += not judge.consider(plan, "a cut into stages").excess_bytes
         except ShardscopeError as error:  # of a schedule that takes other numbers of micro-batches
             refused = error
     if judge.best is None:
@@ -77,14 +86,21 @@ def _bounds_and_order(
     Those that may fit into memory first; one device ahead, then by the bounds and by what links add to them in turn.
     """
     bounds_s, contended_s = step_bounds_s(profile, cluster, step, schedule, cuts)
-    exceeds = _exceeds(profile, cluster, step, cuts)
+    exceeds = _exceeds(profile, cluster, step, schedule, cuts)
     orders = [np.lexsort((seconds, exceeds)).tolist() for seconds in (bounds_s, contended_s)]
     alone = [number for number in orders[0] if cuts[number].workers == 1][:1]
     return bounds_s, list(dict.fromkeys([*alone, *(number for pair in zip(*orders, strict=True) for number in pair)]))
 
 
 def stage_cuts(
-    profile: Profile, cluster: Cluster, step: StepSettings, *, replicated: bool, chunks: int = 1, pipelined: bool = True
+    profile: Profile,
+    cluster: Cluster,
+    step: StepSettings,
+    schedule: str,
+    *,
+    replicated: bool,
+    chunks: int = 1,
+    pipelined: bool = True,
 ) -> Sequence[StageCut]:
     """The cuts worth considering, each with several numbers of micro-batches; with one where not pipelined.
 
@@ -93,28 +109,52 @@ def stage_cuts(
     """
     ways = tuple((link.source, link.target, link.tier, link.latency_s) for link in cluster.links)
     devices = tuple((device.name, device.speed, device.role) for device in cluster.devices)
-    key = (stage_cuts, ways, devices, step.batch_size, step.microbatches, replicated, chunks, pipelined)
+    asked = step.microbatches, replicated, chunks, pipelined
+    key = (stage_cuts, ways, devices, *asked, *_of_memory(step, schedule), _memory_bytes(cluster, step))
     if key not in profile.derived:
-        profile.derived[key] = tuple(_cuts(profile, cluster, step, replicated, chunks, pipelined))
+        profile.derived[key] = tuple(_cuts(profile, cluster, step, schedule, replicated, chunks, pipelined))
     cuts: Sequence[StageCut] = profile.derived[key]
     return cuts
 
 
 def _cuts(
-    profile: Profile, cluster: Cluster, step: StepSettings, replicated: bool, chunks: int, pipelined: bool
+    profile: Profile,
+    cluster: Cluster,
+    step: StepSettings,
+    schedule: str,
+    replicated: bool,
+    chunks: int,
+    pipelined: bool,
 ) -> Iterable[StageCut]:
     assumed, positions = list(_with_assumed_links(cluster)), _positions(profile)
+    memory_bytes = _memory_bytes(cluster, step)
     cuts: dict[object, StageCut] = {}
     for replicas in _replicas(cluster.workers) if replicated else (1,):
         most = min(cluster.workers // replicas, (len(positions) - 1) // chunks)
         counts = [count for count in _STAGES if count <= most and (count > 1 or replicas == 1)]
         reference = _divisor(step, _REFERENCE_MICROBATCHES, replicas) if pipelined else 1
-        for links in assumed if counts and reference else ():
-            costs = measured_costs(profile, links, step.batch_size // reference, reference, replicas)
-            for count, stages in zip(counts, _stages(costs, positions, counts, replicas, chunks), strict=True):
-                for microbatches in _microbatches(step, count, replicas) if pipelined else (1,):
-                    cut = StageCut(stages=stages, microbatches=microbatches, groups=count)
-                    cuts.setdefault((stages.starts, replicas, microbatches), cut)
+        if not counts or not reference:
+            continue
+        size = step.batch_size // reference
+        by_links = [measured_costs(profile, links, size, reference, replicas).at(positions) for links in assumed]
+        made = [_stages(costs, positions, counts, replicas, chunks) for costs in by_links]
+        for count, of_count in zip(counts, zip(*made, strict=True), strict=True):
+            stages = dict.fromkeys(of_count)
+            needed = least_peak_bytes(
+                profile,
+                step,
+                schedule,
+                [StageCut(stages=each, microbatches=reference, groups=count) for each in stages],
+            )
+            if chunks == 1 and (needed > _TIGHT * memory_bytes).any():
+                little = cuts_within(
+                    memory_bytes, profile, step, schedule, by_links[::_FOR_MEMORY], positions,
+                    count=count, replicas=replicas, microbatches=reference,
+                )  # fmt: skip
+                stages |= dict.fromkeys(_at(each, positions) for each in little)
+            for each, microbatches in product(stages, _microbatches(step, count, replicas) if pipelined else (1,)):
+                cut = StageCut(stages=each, microbatches=microbatches, groups=count)
+                cuts.setdefault((each.starts, replicas, microbatches), cut)
     return cuts.values()
 
 
@@ -132,12 +172,17 @@ def _positions(profile: Profile) -> Ints:
 
 def _stages(costs: Costs, positions: Ints, counts: Sequence[int], replicas: int, chunks: int) -> list[Stages]:
     """The best stages on each number of groups, that begin at some of the positions."""
-    places, costs = len(positions) - 1, costs.at(positions)
+    places = len(positions) - 1
     if chunks == 1:
         best = stages_of_counts(costs, layers=places, counts=counts, group=replicas)
     else:
         best = [best_stages(costs.round(count, chunks), layers=places, devices=count * chunks) for count in counts]
-    return [replace(stages, starts=tuple(positions[[*stages.starts]].tolist())) for stages in best]
+    return [_at(stages, positions) for stages in best]
+
+
+def _at(stages: Stages, positions: Ints) -> Stages:
+    """Stages of places as stages of layers."""
+    return replace(stages, starts=tuple(positions[[*stages.starts]].tolist()))
 
 
 def _with_assumed_links(cluster: Cluster) -> Iterator[Cluster]:
@@ -170,17 +215,21 @@ def _divisor(step: StepSettings, most: int, replicas: int) -> int:
     return next(fitting, 0)
 
 
-def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut]) -> Ints:
-    """1 for each cut whose parameters, gradients and optimizer state alone are more than a worker's memory, or 0."""
-    memory_bytes = min(device.memory_bytes or inf for device in cluster.devices[: cluster.workers])
-    largest = kept(
-        profile, (_largest_stages, step.optimizer_state, tuple(cuts)), lambda: _largest_stages(profile, step, cuts), 1
-    )
-    return (largest > memory_bytes).astype(np.int64)
+def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, cuts: Sequence[StageCut]) -> Ints:
+    """1 for each cut that needs more than the smallest worker's memory at least, or 0."""
+    needed = kept(
+        profile, (_exceeds, *_of_memory(step, schedule), tuple(cuts)),
+        lambda: least_peak_bytes(profile, step, schedule, cuts), 1,
+    )  # fmt: skip
+    return (needed > _memory_bytes(cluster, step)).astype(np.int64)
 
 
-def _largest_stages(profile: Profile, step: StepSettings, cuts: Sequence[StageCut]) -> Floats:
-    """Bytes of parameters, gradients and optimizer state of each cut's largest stage."""
-    held = np.cumsum([0.0, *(layer.parameter_bytes * (2 + step.optimizer_state) for layer in profile.layers)])
-    ends = [(*cut.stages.starts, len(profile.layers)) for cut in cuts]
-    return np.array([np.diff(held[list(bounds)]).max() for bounds in ends])
+def _memory_bytes(cluster: Cluster, step: StepSettings) -> float:
+    """What the smallest worker has for stages."""
+    smallest = min(device.memory_bytes or inf for device in cluster.devices[: cluster.workers])
+    return smallest - step.runtime.context_bytes - step.runtime.workspace_bytes
+
+
+def _of_memory(step: StepSettings, schedule: str) -> tuple[Hashable, ...]:
+    """What the memory of a stage depends on, beside the profile."""
+    return step.batch_size, step.optimizer_state, step.states, bool(step.recompute), schedule

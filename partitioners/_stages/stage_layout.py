@@ -224,6 +224,15 @@ def _window(schedule: str, stages: int, stage: int, microbatches: int) -> int:
     return int(np.cumsum(changes).max())
 
 
+def most_in_flight(schedule: str, stages: int, microbatches: int) -> Ints:
+    """Micro-batches that each stage has begun but not yet finished at some moment, shape (stages,); 1 where a schedule
+    does not say."""
+    known = schedules.load(schedule)
+    if known.order is None or known.several_stages:
+        return np.ones(stages, dtype=np.int64)
+    return np.array([_window(schedule, stages, stage, microbatches) for stage in range(stages)])
+
+
 def _rounds(schedule: str, cuts: Sequence[StageCut], devices: int) -> Floats:
     """How many spans follow one another on the first device of each group, shape (K, D); 0 on the others."""
     rounds = np.zeros((len(cuts), devices))

@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument(
-        "--strategies", metavar="NAMES", default="all", help="names with commas between, or all (default)"
+        "--strategies",
+        metavar="NAMES",
+        default="all",
+        help="names with commas between, or all (default), which leaves out those that are there to be beaten",
     )
     parser.add_argument(
         "--microbatches", metavar="M", type=_values.count,
         help="micro-batches per batch, for strategies that pipeline",
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
-    parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+    _options.add_output(parser, "the reports, best first,")
     _options.add_work(parser)
     _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
@@ -42,8 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
-    from simulator.language_models.model_card import is_card
+    from simulator.cli import _answers, _comparing, _printing
+    from simulator.language_models.card_files import is_card
+    from simulator.report.interval import step_interval
 
     if is_card(args.profile):
         return _grids.run(args)
@@ -70,11 +74,16 @@ def run(args: argparse.Namespace) -> int:
                 failed[name] = str(error)
     if not done and len(set(failed.values())) == 1:  # what is wrong is not a strategy
         raise InputError(next(iter(failed.values())))
-    ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
+
+    def order(name: str) -> tuple[bool, float]:
+        report = done[name].report
+        return not report.fits, reached[name].seconds.median if reached else report.step_s
+
+    ranked = sorted(done, key=order)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     reports = [done[name].report for name in ranked]
-    notes = [_machine_note.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
+    notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}
@@ -84,8 +93,18 @@ def run(args: argparse.Namespace) -> int:
         rows += [{"strategy": name, "error": why} for name, why in failed.items()]
         _printing.print_json({"strategies": rows}, *notes)
     else:
-        batch_note = _options.batch_note(profile, args)
-        _printing.print_comparison(profile, cluster, reports, failed, batch_note, notes, args.trace_out)
+        best = done[ranked[0]] if ranked else None
+        shown = _printing.Shown(
+            of=_answers.priced(profile),
+            change=_answers.best_change(profile, cluster, best.plan, best.runtime, best.report) if best else "",
+            batch_note=_options.batch_note(profile, args),
+            notes=notes,
+            trace=args.trace_out,
+            failed=failed,
+            verbose=args.verbose,
+        )
+        intervals = [step_interval(report, profile, cluster) for report in reports]
+        _comparing.print_comparison(profile, cluster, reports, intervals, shown)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2
@@ -96,7 +115,7 @@ def strategy_names(text: str) -> list[str]:
     import partitioners
 
     if text == "all":
-        return list(partitioners.strategies())
+        return [name for name in partitioners.strategies() if name not in partitioners.BASELINES]
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         partitioners.load(name)
@@ -112,9 +131,9 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     import partitioners
     from simulator.run import run as simulate
 
-    # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
-    pipelined = "schedule" in partitioners.options(name)
-    step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    # Micro-batches keep the stages of a pipeline busy; beside one they would only make the kernels smaller.
+    takes_all = args.strategies == name or "schedule" in partitioners.options(name)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule} if takes_all else {}
     step.update(_strategy.read(args, name, alone=False))
     return simulate(
         profile,

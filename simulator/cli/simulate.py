@@ -38,15 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace that ui.perfetto.dev opens (JSON)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
+    _options.add_output(parser, "the report")
     _strategy.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
+    from simulator.cli import _answers, _printing
     from simulator.report.interval import step_interval
-    from simulator.run import expected_step_s, step_report
+    from simulator.run import expected_interval, step_report
     from simulator.run import run as simulate
 
     _effects.check_step(args)
@@ -64,15 +64,25 @@ def run(args: argparse.Namespace) -> int:
         files.write_plan(plan, args.plan_out)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
-    notes = [_machine_note.machine_note(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
+    notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
     is_noisy = bool(noise.jitter or noise.stragglers)
-    middle_s = None if is_noisy else expected_step_s(profile, cluster, plan, runtime=runtime)
-    interval = step_interval(report, profile, cluster, middle_s)
+    interval = (
+        step_interval(report, profile, cluster)
+        if is_noisy
+        else expected_interval(report, profile, cluster, plan, runtime)
+    )
     if args.json:
         _printing.print_json({**report.to_dict(), "interval": asdict(interval)}, *notes)
     else:
-        batch_note = "" if args.plan else _options.batch_note(profile, args)
-        _printing.print_report(report, plan.schedule, cluster, batch_note, notes, args.trace_out, interval)
+        shown = _printing.Shown(
+            of=_answers.priced(profile),
+            change=_answers.best_change(profile, cluster, plan, runtime, report),
+            batch_note="" if args.plan else _options.batch_note(profile, args),
+            notes=notes,
+            trace=args.trace_out,
+            verbose=args.verbose,
+        )
+        _printing.print_report(report, plan.schedule, cluster, interval, shown)
     return 0
 
 

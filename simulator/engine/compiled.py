@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from simulator.engine.columns import Columns
 from simulator.engine.compiled_room import Room
-from simulator.engine.library import library
+from simulator.engine.library import NoLibraryError, library
 from simulator.taskgraph import Floats, Ints, TaskGraph
 
 _SLICE = 1_000_000
@@ -24,6 +24,12 @@ Array = npt.NDArray[Any]
 def is_available() -> bool:
     """Whether the library is there or could be compiled."""
     return _load() is not None
+
+
+def missing_words() -> str:
+    """Why there is no library; "" where there is one."""
+    _load()
+    return _missing[-1] if _missing else ""
 
 
 def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
@@ -130,15 +136,20 @@ def _address(array: Array) -> int:
     return array.ctypes.data
 
 
+_missing: list[str] = []
+
+
 @cache
 def _load() -> ctypes.CDLL | None:
-    path = library()
-    if path is None:
-        return None
     try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError:  # made for another machine
+        return _typed(ctypes.CDLL(str(library())))
+    except (NoLibraryError, OSError, AttributeError) as error:  # one that was shipped may be for another machine
+        _missing.append(str(error))
         return None
+
+
+def _typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    """The library with the types of its functions. Raises AttributeError where it lacks one."""
     loaded.begin.argtypes, loaded.begin.restype = (ctypes.c_void_p,), None
     loaded.advance.argtypes, loaded.advance.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_int64
     loaded.longest_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)

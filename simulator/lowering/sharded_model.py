@@ -296,7 +296,7 @@ class ShardedModel:
 
     def pass_columns(self) -> Floats:
         """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
-        (saved, output, working) bytes, shape (5, shards of all layers).
+        (saved, output, working, kept) bytes, see `pass_costs`, shape (6, shards of all layers).
 
         A run of layers that are cut alike shares the answer, in all plans of a profile.
         """

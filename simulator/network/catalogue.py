@@ -59,7 +59,7 @@ class Join:
             tier=tier,
             achieved=self.achieved,
             wires=self.wires,
-            message=self.message,
+            message_bytes_per_s=self.message and self.message * self.bandwidth_bytes_per_s,
         )
 
 

@@ -73,7 +73,6 @@ class Recording:
     work: Sequence[Work]
     device: str
     rank: int = 0
-    world_size: int = 1
     software: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -98,7 +97,6 @@ def read_recording(path: Path) -> Recording:
         work=work,
         device=_device(about, work) if work and any(each["cat"] in _WORK for each in kept) else "cpu",
         rank=_whole_number(ranks, "rank", 0),
-        world_size=max(_whole_number(ranks, "world_size", 1), 1),
         software={"nccl": writable(ranks["nccl_version"])} if isinstance(ranks.get("nccl_version"), str) else {},
     )
 
