@@ -98,7 +98,7 @@ def errors(cluster: Cluster, rows: Rows) -> np.ndarray[Any, np.dtype[np.float64]
 
 def fitted(rows: Rows, free: Sequence[str], known: Constants, once: bool = True) -> Constants:
     """Constants that miss the rows least; those of `free` start from `known` and stay within their bounds."""
-    from scipy.optimize import least_squares
+    from scipy.optimize import least_squares  # type: ignore[import-untyped]  # takes a while to load
 
     devices = max(row.devices for row in rows)
     low, high = np.log([BOUNDS[name] for name in free]).T
