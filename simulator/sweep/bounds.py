@@ -54,11 +54,11 @@ def dollars_bound(profile: Profile, cluster: Cluster, batch_size: int) -> float:
 def graph_bound_s(graph: TaskGraph, cluster: Cluster) -> float:
     """Lower bound in seconds on any simulation of `graph`: its busiest device, its busiest link, its longest chain.
 
-    Links count at their nominal bandwidth, and not at all where measured curves stand in for it.
+    Links count at their bandwidth, and not at all where anything else says what crosses them takes.
     """
     computes = ~graph.is_transfer
     busiest_s = np.bincount(graph.device[computes], weights=graph.seconds[computes]).max(initial=0.0)
-    measured = any(link.curve for link in cluster.links) or bool(graph.seconds[graph.is_transfer].any())
+    measured = not cluster.is_formula or bool(graph.seconds[graph.is_transfer].any())
     bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     links_s = 0.0 if measured else (link_bytes(graph, cluster) / bandwidths).max(initial=0.0)
     return float(max(busiest_s, links_s, critical_path_s(graph, cluster)))
