@@ -297,8 +297,8 @@ PRIMUS = {"interleaved": "interleaved", "zero-bubble": "zero-bubble", "zb-v": "z
 
 
 def test_published_speed_ups_of_schedules(shared_data: Path) -> None:
-    """Llama 2 7B on eight stages: within 3.5 points, but for V-Min, which is behind all others. How many micro-batches is
-    not said; 32 suit the interleaved row."""
+    """Llama 2 7B on eight stages: within 3.5 points, but for V-Min, which is behind all others. How many micro-batches
+    is not said; 32 suit the interleaved row."""
     with (shared_data / "primus" / "pipeline_schedules.csv").open() as file:
         measured = {row["schedule"]: float(row["tokens_per_s_per_gpu"]) for row in csv.DictReader(file)}
     cluster, stack = read_preset("dgx-h100").build(8), read_stack("megatron-a100")
