@@ -26,7 +26,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
     from simulator.lowering.schedules import SCHEDULES
 
     text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
-    where = {"nargs": "?"} if started else {}
+    where: dict[str, Any] = {"nargs": "?"} if started else {}
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text, **where)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)

@@ -14,6 +14,8 @@ from simulator.readers._log_lines import interruption, metrics, number_of, param
 
 MOST_STEPS = 2_000_000
 LONGEST_LINE = 20_000
+MOST = 1e15
+"""Of what a line says: more is a slip of its writer."""
 SLOW = 1.3
 """Times the median: a step that takes longer was disturbed."""
 COLUMNS = {
@@ -97,7 +99,8 @@ def read_log(path: Path) -> RunLog:
     for row, number, between, count in rows:
         lines += 1
         parameters, mark = parameters or count, between or mark
-        if not any(row.get(kind, 0) > 0 for kind in SPEEDS) or between == "evaluation":
+        row = {name: value for name, value in row.items() if 0 < value < MOST}
+        if not any(kind in row for kind in SPEEDS) or between == "evaluation":
             continue
         if steps and number is not None and number == numbered:  # a line of the same step, as of another rank
             steps[-1] = {**row, **steps[-1]}
