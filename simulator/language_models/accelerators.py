@@ -49,7 +49,7 @@ class Accelerator:
 _MATMULS = "S. Bekman's table of maximum achievable and sustainable matmul FLOPS (ml-engineering, 2026)"
 _CHIP = "as of the same chip in " + _MATMULS
 MEASURED, TABLE, NEIGHBOUR = 0.0, 0.1, 0.2
-"""Uncertainties: of GPUs whose published steps were predicted, of those whose products alone were measured, of others."""
+"""Uncertainties: of GPUs whose published steps were predicted, whose products alone were measured, of others."""
 _A100 = {
     "architecture": "ampere", "multiprocessors": 108, "clock_hz": 1.41e9, "flops_per_s": 312e12,
     "tf32_flops_per_s": 156e12, "fp32_flops_per_s": 19.5e12, "l2_bytes": 40 * MIB, "source": "NVIDIA A100 data sheet",
