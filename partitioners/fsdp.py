@@ -6,6 +6,10 @@ states are shared.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from partitioners import Choice
+from partitioners._grid_choices import grid_choices
 from partitioners.data import partition as replicated
 from partitioners.megatron import recomputed_segments, separable_units
 from simulator.cluster import Cluster
@@ -34,3 +38,8 @@ def partition(
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=3, group=group)
     return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+    """Gradients shared, and parameters too, by micro-batches."""
+    yield from grid_choices("fsdp", profile, cluster, step)

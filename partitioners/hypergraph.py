@@ -24,7 +24,7 @@ from partitioners._hypergraphs.mtkahypar import mtkahypar
 from partitioners._judge.judge import Judge, Progress, Verdict
 from partitioners._search.local_search import improve
 from partitioners._search.migrate import Cut, migrate
-from partitioners._strongest import STRATEGIES, strongest
+from partitioners._strongest import STRATEGIES, is_plain, strongest
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
 from simulator.lowering.sharded_model import ShardedModel
@@ -90,7 +90,7 @@ def partition(
     # whatever the strongest plans took: the answer is never worse than they are
     judge.budget = (_TASKS if free else _CUT_TASKS) * effort
     if free:
-        near = [verdict for verdict in starts if verdict is not None and judge.is_near(verdict.cost)]
+        near = [each for each in starts if each is not None and judge.is_near(each.cost) and is_plain(each.plan)]
         improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
         judge.budget = min(judge.budget, _LEFT_TASKS * effort)
     elif others:
@@ -237,5 +237,12 @@ def _answer(judge: Judge) -> Partition:
         )
     plan = best.plan
     return Partition(
-        placements=plan.placements, microbatches=plan.microbatches, schedule=plan.schedule, strategy=plan.strategy
+        placements=plan.placements,
+        microbatches=plan.microbatches,
+        schedule=plan.schedule,
+        recomputed=plan.recomputed,
+        exchange=plan.exchange,
+        received_again=plan.received_again,
+        states=plan.states,
+        strategy=plan.strategy,
     )

@@ -10,12 +10,14 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from partitioners import Choice
+from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import block_starts, is_attention, laid_out_stages
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
@@ -285,3 +287,8 @@ def recomputed_segments(
     edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
     segments = (tuple(names[i] for unit in units[a:b] for i in unit) for a, b in pairwise(edges))
     return tuple(segment for segment in segments if len(segment) > 1)
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+    """Every grid, with all that replicas may share."""
+    yield from grid_choices("megatron", profile, cluster, step)

@@ -6,21 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import partitioners
+from partitioners._grid_choices import grid_options, grid_settings
 from simulator.cluster import Cluster
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
-from simulator.plan import OPTIMIZERS, Plan, StepSettings
+from simulator.plan import Plan
 from simulator.workload import Profile
-
-
-def grid_options(grid: TrainingGrid) -> dict[str, Any]:
-    """What the strategy of `grid` is asked for, beside the step."""
-    again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
-    if grid.strategy != "megatron":
-        return again
-    names = ("tensor", "pipeline", "context", "expert")
-    degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
-    return {**degrees, **again}
 
 
 def simulate_options(grid: TrainingGrid) -> str:
@@ -29,18 +20,6 @@ def simulate_options(grid: TrainingGrid) -> str:
     words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
     words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
     return " ".join(filter(None, words))
-
-
-def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
-    """The step of `grid` as the runtime of `stack` takes it."""
-    return StepSettings(
-        batch_size=grid.batch,
-        microbatches=grid.accumulation,
-        synchronisation=stack.synchronisation(grid.zero_stage, profile),
-        states=stack.states(grid.zero_stage),
-        optimizer_state=OPTIMIZERS[stack.optimizer],
-        runtime=stack.runtime,
-    )
 
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:

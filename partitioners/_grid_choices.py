@@ -1,0 +1,87 @@
+"""Which grids of data, tensor, context, pipeline and expert parallelism there are to try, and how a strategy has each.
+
+A network is cut as its layers allow: by the heads, the sequence and the blocks of its attentions and by its experts,
+one without attention into stages by its layers, of a card and of a measured profile alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from partitioners import Choice
+from partitioners._stages.block_layout import is_attention
+from simulator.cluster import Cluster
+from simulator.language_models.grids import Divisible, candidate_grids
+from simulator.language_models.modelled_profile import MOST_MICROBATCH
+from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_stack import TrainingStack, stack_of
+from simulator.plan import OPTIMIZERS, StepSettings
+from simulator.workload import Profile
+
+
+def divisible(profile: Profile) -> Divisible:
+    """What the layers of a profile can be cut by."""
+    attentions = [layer for layer in profile.layers if is_attention(layer) and layer.geometry.groups > 1]
+    experts = min((layer.routing.experts for layer in profile.layers if layer.routing), default=0)
+    if not attentions:
+        return Divisible(heads=0, key_heads=0, sequence=1, layers=len(profile.layers), experts=experts)
+    first, keys = attentions[0], attentions[0].geometry.groups
+    read = [profile.layers[profile.index[name]] for name in first.inputs if name not in first.geometry.aligned_inputs]
+    heads = first.channels * keys // read[0].channels if first.geometry.aligned_inputs and read else keys
+    return Divisible(
+        heads=heads, key_heads=keys, sequence=first.output_shape[1], layers=len(attentions), experts=experts
+    )
+
+
+def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+    """The grids that `strategy` places, for the step; what it says of micro-batches and states holds."""
+    most = MOST_MICROBATCH if stack_of(profile) else step.batch_size
+    node = cluster.devices_per_host
+    for grid in candidate_grids(divisible(profile), cluster.workers, step.batch_size, node, (strategy,), most):
+        if step.microbatches in (None, grid.accumulation) and step.states.stage in (0, grid.zero_stage):
+            yield grid_choice(grid, profile, step)
+
+
+def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> Choice:
+    """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
+    stack, stage = stack_of(profile), grid.zero_stage
+    states, synchronisation = replace(step.states, stage=stage), step.synchronisation
+    if stack is not None:
+        states = replace(states, each_microbatch=stage >= 2)
+        if synchronisation == stack.synchronisation(step.states.stage, profile):
+            synchronisation = stack.synchronisation(stage, profile)
+    asked = replace(step, microbatches=grid.accumulation, states=states, synchronisation=synchronisation)
+    return Choice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
+
+
+def recomputing_more(choice: Choice, profile: Profile) -> Choice | None:
+    """The same grid with more recomputation, None where there is none or the step says what is computed again."""
+    grid = choice.grid
+    if grid is None or choice.step.recompute or grid.recomputation == RECOMPUTATION[-1]:
+        return None
+    more = replace(grid, recomputation=RECOMPUTATION[RECOMPUTATION.index(grid.recomputation) + 1])
+    return Choice(strategy=more.strategy, step=choice.step, own=grid_options(more), grid=more)
+
+
+def grid_options(grid: TrainingGrid) -> dict[str, Any]:
+    """What the strategy of `grid` is asked for, beside the step."""
+    again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
+    if grid.strategy != "megatron":
+        return again
+    names = ("tensor", "pipeline", "context", "expert")
+    degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
+    return {**degrees, **again}
+
+
+def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
+    """The step of `grid` as the runtime of `stack` takes it."""
+    return StepSettings(
+        batch_size=grid.batch,
+        microbatches=grid.accumulation,
+        synchronisation=stack.synchronisation(grid.zero_stage, profile),
+        states=stack.states(grid.zero_stage),
+        optimizer_state=OPTIMIZERS[stack.optimizer],
+        runtime=stack.runtime,
+    )
