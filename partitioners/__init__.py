@@ -112,7 +112,7 @@ def _is_of(value: object, hint: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class StrategyChoice:
     """One way to try a strategy on a step."""
 
     strategy: str
@@ -128,7 +128,7 @@ class Choice:
         return make_plan(self.strategy, profile, cluster, self.step, **self.own)
 
 
-def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """What there is to try of strategy `name`: what its file says, else its defaults with one micro-batch and with
     several. What the step says holds."""
     own = getattr(load_entry(__name__, "strategy", name), "choices", None)
@@ -139,7 +139,7 @@ def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -
     if step.microbatches is None and "microbatches" in options(name):
         counts.append(max(m for m in range(1, 2 * cluster.workers + 1) if step.batch_size % m == 0))
     for count in dict.fromkeys(counts):
-        yield Choice(strategy=name, step=replace(step, microbatches=count))
+        yield StrategyChoice(strategy=name, step=replace(step, microbatches=count))
 
 
 def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._stages.block_layout import is_attention
 from simulator.cluster import Cluster
 from simulator.language_models.grids import Divisible, candidate_grids
@@ -35,7 +35,7 @@ def divisible(profile: Profile) -> Divisible:
     )
 
 
-def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """The grids that `strategy` places, for the step; what it says of micro-batches and states holds."""
     most = MOST_MICROBATCH if stack_of(profile) else step.batch_size
     node = cluster.devices_per_host
@@ -44,7 +44,7 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
             yield grid_choice(grid, profile, step)
 
 
-def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> Choice:
+def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
     """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
     stack, stage = stack_of(profile), grid.zero_stage
     states, synchronisation = replace(step.states, stage=stage), step.synchronisation
@@ -53,16 +53,16 @@ def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> Cho
         if synchronisation == stack.synchronisation(step.states.stage, profile):
             synchronisation = stack.synchronisation(stage, profile)
     asked = replace(step, microbatches=grid.accumulation, states=states, synchronisation=synchronisation)
-    return Choice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
+    return StrategyChoice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
 
 
-def recomputing_more(choice: Choice, profile: Profile) -> Choice | None:
+def recomputing_more(choice: StrategyChoice, profile: Profile) -> StrategyChoice | None:
     """The same grid with more recomputation, None where there is none or the step says what is computed again."""
     grid = choice.grid
     if grid is None or choice.step.recompute or grid.recomputation == RECOMPUTATION[-1]:
         return None
     more = replace(grid, recomputation=RECOMPUTATION[RECOMPUTATION.index(grid.recomputation) + 1])
-    return Choice(strategy=more.strategy, step=choice.step, own=grid_options(more), grid=more)
+    return StrategyChoice(strategy=more.strategy, step=choice.step, own=grid_options(more), grid=more)
 
 
 def grid_options(grid: TrainingGrid) -> dict[str, Any]:

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from partitioners import Choice, choices
+from partitioners import StrategyChoice, choices
 from partitioners._grid_choices import recomputing_more
 from partitioners._judge.judge import Judge, Verdict
+from partitioners._search.annealing import with_microbatches
 from partitioners._search.best_first import BestFirst
 from partitioners._stages.stage_cuts import SCHEDULES, plan_allows, stage_plans
 from simulator.errors import ShardscopeError
@@ -41,7 +42,7 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
     elif name == "layerwise":
         few = judge.cluster.workers <= _FEW_WORKERS
         own = {"objective": "step", "effort": effort} | ({} if few else {"dimensions": "nc"})
-        best = _best(judge, _made(judge, Choice(strategy=name, step=step, own=own)))
+        best = _best(judge, _made(judge, StrategyChoice(strategy=name, step=step, own=own)))
     else:
         best = _best_choice(judge, step, name)
     return None if best is None else _with_better_settings(judge, step, best)
@@ -58,35 +59,35 @@ def _best(judge: Judge, plans: Iterator[Plan]) -> Verdict | None:
 
 def _best_choice(judge: Judge, step: StepSettings, name: str) -> Verdict | None:
     """Of what there is to try of a strategy, by lower bounds; with more recomputation where it does not fit."""
-    found: list[Verdict] = []
-    queue = BestFirst[tuple[Choice, Plan]](group=lambda each: None)
+    verdicts: list[Verdict] = []
+    queue = BestFirst[tuple[StrategyChoice, Plan]](group=lambda each: None)
 
-    def add(choice: Choice | None) -> None:
+    def add(choice: StrategyChoice | None) -> None:
         for plan in _made(judge, choice):
             bound = plan_bound(ShardedModel(judge.profile, plan), judge.cluster, judge.runtime)
             if judge.is_near(bound.step_s):
                 assert choice is not None
                 queue.add(bound.step_s, (choice, plan))
 
-    def judged(each: tuple[Choice, Plan]) -> float | None:
+    def judged(each: tuple[StrategyChoice, Plan]) -> float | None:
         verdict = _judged(judge, each[1])
-        if verdict is None or (verdict.excess_bytes and found):
+        if verdict is None or (verdict.excess_bytes and verdicts):
             return None
         if verdict.excess_bytes:
             add(recomputing_more(each[0], judge.profile))
-        found.append(verdict)
+        verdicts.append(verdict)
         return None if verdict.excess_bytes else verdict.cost
 
     for choice in choices(name, judge.profile, judge.cluster, step):
         add(replace(choice, step=replace(choice.step, synchronisation=step.synchronisation)))
-    queue.run(judged, 1, lambda: len(found) < _SIMULATED)
+    queue.run(judged, 1, lambda: len(verdicts) < _SIMULATED)
     best: Verdict | None = None
-    for verdict in found:
+    for verdict in verdicts:
         best = verdict if verdict.beats(best) else best
     return best
 
 
-def _made(judge: Judge, choice: Choice | None) -> Iterator[Plan]:
+def _made(judge: Judge, choice: StrategyChoice | None) -> Iterator[Plan]:
     """The plan of a choice, where there is one."""
     with suppress(ShardscopeError):
         if choice is not None:
@@ -128,17 +129,6 @@ def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Ve
 def is_plain(plan: Plan) -> bool:
     """Whether placements, micro-batches and a schedule are all there is to a plan, as where layers move one by one."""
     return plan.states == REPLICATED and not plan.recomputed and plan.exchange == "messages"
-
-
-def with_microbatches(plan: Plan, factor: float) -> Plan | None:
-    """The plan with that many times as many micro-batches, None where the batch or a layer's parts do not allow it."""
-    count = round(plan.microbatches * factor)
-    parts = max(sharding.degrees[0] for sharding in plan.placements.values())
-    if not count or plan.batch_size % count or plan.batch_size // count < parts:
-        return None
-    if any(sharding.samples for sharding in plan.placements.values()):
-        return None
-    return replace(plan, microbatches=count)
 
 
 def _judged(judge: Judge, plan: Plan) -> Verdict | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
 from simulator.cluster import Cluster
 from simulator.errors import InputError
@@ -40,7 +40,7 @@ def partition(
     return Partition(placements={layer.name: sharding for layer in profile.layers})
 
 
-def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """By micro-batches, with optimizer states shared and not; where devices do not divide the batch, unequal shares."""
     grids = list(grid_choices("data", profile, cluster, step))
-    yield from grids or [Choice(strategy="data", step=step)]
+    yield from grids or [StrategyChoice(strategy="data", step=step)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
 from partitioners.data import partition as replicated
 from partitioners.megatron import recomputed_segments, separable_units
@@ -40,6 +40,6 @@ def partition(
     return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)
 
 
-def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """Gradients shared, and parameters too, by micro-batches."""
     yield from grid_choices("fsdp", profile, cluster, step)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import prod
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
@@ -62,10 +62,10 @@ def partition(
     return search.partition_of(search.fastest(best, price) if objective == "step" else best)
 
 
-def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """The least sum, and what simulation makes of it."""
     for objective in OBJECTIVES:
-        yield Choice(strategy="layerwise", step=step, own={"objective": objective})
+        yield StrategyChoice(strategy="layerwise", step=step, own={"objective": objective})
 
 
 def widest(options: Sequence[Degrees], axis: int) -> int:

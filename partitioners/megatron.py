@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import block_starts, is_attention, laid_out_stages
 from simulator.cluster import Cluster
@@ -289,6 +289,6 @@ def recomputed_segments(
     return tuple(segment for segment in segments if len(segment) > 1)
 
 
-def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """Every grid, with all that replicas may share."""
     yield from grid_choices("megatron", profile, cluster, step)

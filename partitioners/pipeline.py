@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from partitioners import Choice
+from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import contiguous_stages
 from partitioners._stages.judged_stages import judged_stages, stage_cuts
@@ -57,10 +57,10 @@ def partition(
     return judged_stages(judge, step, schedule, cuts, plain, "pipeline")
 
 
-def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[Choice]:
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """By schedule: micro-batches, replicas and cuts it looks for itself."""
     for schedule in ("1f1b", "gpipe", "interleaved") if step.schedule is None else (step.schedule,):
-        yield Choice(strategy="pipeline", step=replace(step, schedule=schedule))
+        yield StrategyChoice(strategy="pipeline", step=replace(step, schedule=schedule))
 
 
 def _of_best_pace(

@@ -16,13 +16,14 @@ from test_closed_forms import chain, star
 
 from partitioners import make_plan
 from partitioners._judge.judge import Judge
+from partitioners._search.annealing import with_microbatches
 from partitioners._stages.contiguous import ROUNDING
 from partitioners._stages.judged_stages import stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stages.stage_cuts import device_counts, stage_plans
 from partitioners._stages.stage_layout import stage_layout
 from partitioners._stages.stage_memory import least_peak_bytes
-from partitioners._strongest import STRATEGIES, strongest, with_microbatches
+from partitioners._strongest import STRATEGIES, strongest
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError
