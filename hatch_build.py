@@ -20,12 +20,14 @@ class CompiledEngine(BuildHookInterface[Any]):
             return
         library = runpy.run_path(str(Path(self.root) / "simulator/engine/library.py"))
         self._folder = tempfile.TemporaryDirectory()
-        made = library["compile_library"](Path(self._folder.name) / library["file_name"]())
-        if made is not None:
-            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-            build_data["tag"] = f"py3-none-{platform}"
-            build_data["pure_python"] = False
-            build_data["force_include"][str(made)] = f"simulator/engine/{made.name}"
+        try:
+            made = library["compile_library"](Path(self._folder.name) / library["file_name"]())
+        except library["NoLibraryError"]:
+            return
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["tag"] = f"py3-none-{platform}"
+        build_data["pure_python"] = False
+        build_data["force_include"][str(made)] = f"simulator/engine/{made.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove what was compiled."""

@@ -27,7 +27,7 @@ def why_not() -> str:
     try:
         import playwright.sync_api  # noqa: F401
     except ImportError:
-        return "no playwright: pip install 'shardscope[test]'"
+        return "no playwright: make test installs it"
     return ""
 
 

@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 
 from benchmarks import convergence_plots as plots
+from benchmarks.demonstrated import DemonstratedPlan, Demonstration
 from benchmarks.demonstration import STORED
 from benchmarks.interconnects import DEVICES, LATENCY_S, STRATEGIES, Best, compared
 from simulator import files
@@ -21,7 +22,6 @@ from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Regime, noise_scale
 from simulator.convergence.noise_scale import fitted, over_training
 from simulator.units import format_time
-from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 MODEL, TARGET, CUT = "vgg_digits", 0.97, "hypergraph's cut"
 PUBLISHED = {

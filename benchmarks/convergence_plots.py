@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.demonstrated import DemonstratedPlan, Demonstration
 from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
 from simulator.convergence.curves import Curves, Method, Regime, accuracy_curve, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
-from traces.convergence.demonstration import DemonstratedPlan, Demonstration
 
 
 def samples(curves: Curves, target: float, path: Path) -> None:

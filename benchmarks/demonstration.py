@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import partitioners
+from benchmarks.demonstrated import DemonstratedPlan, Demonstration, conditions, demonstrate_plan
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curve_files import read_curves, write_curves
@@ -25,7 +26,6 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import converge, trial
-from traces.convergence.demonstration import DemonstratedPlan, Demonstration, conditions, demonstrate_plan
 from traces.convergence.stale_training import Recipe
 from traces.results.validation_cases import LabNetwork
 from traces.zoo.networks import load

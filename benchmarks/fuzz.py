@@ -1,10 +1,11 @@
 """Damaged files of every format that the simulator reads: each is refused in one line, or gives a sound report.
 
+    python -m benchmarks.fuzz 20000            with a seed drawn anew, which is printed
     python -m benchmarks.fuzz 20000 --seed 1
 
 A mutation fails where reading or using the file raises anything but a ShardscopeError or OSError, takes longer than
 MOST_S, needs more than MOST_BYTES (where the platform limits it), or gives a number that is negative or not finite.
-The same seed and number make the same file: `python -m benchmarks.fuzz --only 4711 --keep damaged` writes it.
+The same seed and number make the same file: `python -m benchmarks.fuzz --seed 1 --only 4711 --keep damaged` writes it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
+from random import Random, SystemRandom
 from typing import Any
 
 import yaml  # noqa: TID253 (damaged YAML is written with it)
@@ -43,10 +44,11 @@ class TooSlow(BaseException):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("count", type=int, nargs="?", default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--only", type=int, help="this mutation alone, with its traceback")
     parser.add_argument("--keep", type=Path, default=Path("out/fuzz"), help="folder for files that failed")
     args = parser.parse_args()
+    print(f"seed {args.seed}", flush=True)
     _limit_memory()
     numbers = [args.only] if args.only is not None else range(args.count)
     tally, failures = fuzz(numbers, args.seed, args.keep)
@@ -90,6 +92,8 @@ def damaged(number: int, seed: int) -> tuple[FuzzedFormat, bytes]:
         text = mutated_text(written, random) if changed < 0.25 else written
         content = text.encode("utf-8", "surrogatepass")
         return kind, mutated_bytes(content, random) if changed > 0.97 else content
+    if isinstance(kind.sound, bytes):
+        return kind, mutated_bytes(kind.sound, random)
     change = mutated_table if kind.suffix == ".csv" else mutated_text
     return kind, change(kind.sound, random).encode("utf-8", "surrogatepass")
 

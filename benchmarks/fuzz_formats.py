@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import yaml  # noqa: TID253 (sound YAML is read with it)
 
 import partitioners
 from partitioners._grids.grid_plan import grid_plan
+from partitioners._grids.measured_rows import COLUMNS, measured_plans
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curve_files import read_curves
@@ -20,7 +23,7 @@ from simulator.convergence.curves import Regime
 from simulator.elastic.job import simulate_job
 from simulator.elastic.reconfiguration import read_overheads
 from simulator.elastic.scenario import read_scenario
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack
@@ -28,20 +31,26 @@ from simulator.network.catalogue import ClusterFile, Preset, read_cluster, read_
 from simulator.network.topologies import Wire, two_tier
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.run import run, step_report
+from simulator.sweep.evaluate import evaluate
 from simulator.sweep.points import expand
-from simulator.sweep.specification import read_specification
+from simulator.sweep.queries import best, pareto
+from simulator.sweep.results_table import FILE, ResultsTable, stage_seconds, status_counts
+from simulator.sweep.specification import Specification, read_specification
+from simulator.sweep.sweeping import context_of
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 from traces.calibrate.bandwidth_fit import fit_one, read_measured
 from traces.imports._imported import ImportOptions
 from traces.imports._recorded_phases import read_phases
 from traces.imports._registry import import_files
+from traces.results.executions import Execution, read_execution, write_execution
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzedFormat:
-    """A file format: its suffix, sound content (JSON-like for .json and .yaml, else text), and what using it gives.
+    """A file format: its suffix, sound content (JSON-like for .json and .yaml, else text or bytes), and what using it
+    gives.
 
     use: reads and uses a file; all numbers of what it returns are finite and at least 0.
     """
@@ -121,6 +130,10 @@ LOG = "iteration 1 | elapsed time per iteration (ms): 412.5 |\niteration 2 | ela
 MEASURED = (
     "profile,devices,batch_size,step_s,overlap,sync\nvgg_digits,2,64,0.05,yes,ring\nvgg_digits,4,128,0.06,no,ps\n"
 )
+RUNS = (
+    ",".join((*COLUMNS, "mem_gb"))
+    + "\n1B,4,256,4,512,512,256,1,2,1,1,0,1,2,0.5,3.5\n2B,4,256,4,512,512,256,0,1,2,1,0,1,2,0.6,\n"
+)
 NCCL = """# nThread 1 nGpus 2
 #   Rank  0 Pid  1 on node device  0 [0x00] A100
 #   Rank  1 Pid  1 on node device  1 [0x00] A100
@@ -173,6 +186,9 @@ def formats() -> tuple[FuzzedFormat, ...]:
         FuzzedFormat(name="trace", suffix=".json", sound={"traceEvents": list(_events())}, use=_use_recorded),
         FuzzedFormat(name="log of steps", suffix=".log", sound=LOG, use=_use_recorded),
         FuzzedFormat(name="measured steps", suffix=".csv", sound=MEASURED, use=_use_measured),
+        FuzzedFormat(name="runs of language models", suffix=".csv", sound=RUNS, use=_use_runs),
+        FuzzedFormat(name="execution", suffix=".npz", sound=_written(_write_execution), use=_use_execution),
+        FuzzedFormat(name="results of a sweep", suffix=".sqlite", sound=_written(_write_results), use=_use_results),
         FuzzedFormat(name="nccl-tests", suffix=".log", sound=NCCL, use=_use_import),
         FuzzedFormat(name="pipedream", suffix=".txt", sound=PIPEDREAM, use=_use_import),
     )
@@ -201,6 +217,30 @@ def _events() -> Iterator[dict[str, Any]]:
         yield {**where, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "tid": 1, "dur": 5, "args": launch}
         kernel = "ncclDevKernel_AllReduce" if "all" in name else "gemm"
         yield {**where, "cat": "kernel", "name": kernel, "tid": 7, "dur": 90, "args": {**launch, "device": 0}}
+
+
+def _written(write: Callable[[Path], None]) -> bytes:
+    """What a file holds that `write` makes."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / FILE
+        write(path)
+        return path.read_bytes()
+
+
+def _write_execution(path: Path) -> None:
+    done = run(PROFILE, read_cluster("cpu-1g", devices=2), PLAN)
+    sent_bytes = np.zeros(len(done.graph))
+    execution = Execution(steps_s=(0.5, 0.6), losses=(2.0, 1.0), sent_bytes=sent_bytes, timeline=done.timeline)
+    write_execution(execution, path)
+
+
+def _write_results(path: Path) -> None:
+    """A table of a sweep that ran, of which little is left so that most damage hits something."""
+    parameters = {"profile": "vgg_digits", "cluster": "cpu-1g", "strategy": "data", "devices": [1, 2]}
+    points = expand(Specification(parameters=parameters), {"data": ()})
+    with ResultsTable(path.parent, points, "1", resume=False) as table:
+        table.record(evaluate(context_of(points, partitioners.make_plan), point) for point in points.points)
+        table._connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def _reported(profile: Profile, cluster: Cluster, plan: Plan, **options: Any) -> object:
@@ -277,6 +317,23 @@ def _use_recorded(path: Path) -> object:
 
 def _use_measured(path: Path) -> object:
     return [fit_one(step, "cpu-1g", "inter") for step in read_measured(path)[:2]]
+
+
+def _use_runs(path: Path) -> object:
+    return [(plan.step_s, plan.peak_bytes or 0.0, plan.card.parameters) for plan in measured_plans(path)]
+
+
+def _use_execution(path: Path) -> object:
+    execution = read_execution(path)
+    return [*execution.steps_s, execution.timeline.step_s, float(execution.sent_bytes.sum())]
+
+
+def _use_results(path: Path) -> object:
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / FILE).write_bytes(path.read_bytes())
+        front = pareto(best(folder, "step_s"), "step_s", "peak_memory_bytes")
+        return [row["step_s"] for row in front], status_counts(folder), stage_seconds(folder)
 
 
 def _use_import(path: Path) -> object:

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean
 
+import numpy as np
+
 from benchmarks.published import TITLES, profile, shared_data, table
+from simulator.curve import Curve
 from simulator.plan import Synchronisation
 from traces.calibrate.bandwidth_fit import MeasuredStep, fit_one
-from traces.imports.nccl_tests import left_out_errors, read_nccl_log, two_parameter_errors
+from traces.imports.nccl_tests import read_nccl_log
 
 CLUSTER, TIER = "azure-v100-10g", "inter"
 PER_DEVICE = {"vgg16": 64, "alexnet": 256, "resnet50": 128}
@@ -115,3 +118,21 @@ def _curves() -> str:
         errors = [[abs(error) for error in of(curve)] for of in (left_out_errors, two_parameter_errors)]
         rows.append([devices, *(f"{value:.1%}" for kind in errors for value in (mean(kind), max(kind)))])
     return table(["GPUs", "curve, mean", "curve, largest", "two parameters, mean", "two parameters, largest"], rows)
+
+
+def left_out_errors(curve: Curve) -> list[float]:
+    """Of every size but the first and the last, how far the curve without it is off there: predicted / measured - 1."""
+    points = curve.points
+    errors = []
+    for i in range(1, len(points) - 1):
+        size, seconds = points[i]
+        errors.append(Curve(points=points[:i] + points[i + 1 :]).seconds(size) / seconds - 1)
+    return errors
+
+
+def two_parameter_errors(curve: Curve) -> list[float]:
+    """How far latency + bytes / bandwidth is off at every size, with the two that have least squared relative error."""
+    sizes, seconds = (np.array(column) for column in zip(*curve.points, strict=True))
+    terms = np.stack([1 / seconds, sizes / seconds], axis=1)
+    (latency_s, s_per_byte), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
+    return [float(error) for error in (latency_s + s_per_byte * sizes) / seconds - 1]

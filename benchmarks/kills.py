@@ -102,12 +102,10 @@ def _rows(folder: Path) -> dict[int, tuple[object, ...]]:
     """The rows of a sweep that are done, by number, without how long they took."""
     if not (folder / "sweep.sqlite").exists():
         return {}
-    with suppress(Exception):  # half-made: there is no table yet
-        connection = read_only(folder)
+    with suppress(Exception), read_only(folder) as connection:  # half-made: there is no table yet
         names = [row[1] for row in connection.execute("PRAGMA table_info(points)")]
         kept = ", ".join(f'"{name}"' for name in names if not name.endswith("wall_s"))
         rows = {row[0]: row for row in connection.execute(f"SELECT {kept} FROM points WHERE status != 'pending'")}
-        connection.close()
         return rows
     return {}
 

@@ -20,15 +20,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-
-from benchmarks.accuracy._grids import PredictedRun, PublishedRun, predicted
+from benchmarks.accuracy._grids import PublishedRun, all_predicted, predicted
+from benchmarks.accuracy._steps import Figures
 from benchmarks.published import shared_data, table
 from partitioners._grids.calibration import CONSTANTS, MeasuredPlan, calibrated, constant_of
 from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
-from simulator.errors import InputError
 from simulator.language_models.accelerators import GIB
-from simulator.language_models.model_card import ModelCard, cards, read_card
+from simulator.language_models.card_files import cards, read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
 
@@ -51,7 +50,7 @@ def published_runs(rows: Iterable[Row], stack: str | None = None) -> list[Publis
     return [
         PublishedRun(
             name=row.get("id", ""), card=_named(card_of(row)), grid=grid_of(row), preset=PRESET, stack=stack,
-            measured_s=float(row.get("step_s") or "nan"),
+            measured_s=float(row["step_s"]) if row.get("step_s") else None, family=row["model"],
             peak_bytes=float(row["mem_gb"]) * GIB if row.get("mem_gb") else None,
         )
         for row in rows
@@ -64,36 +63,6 @@ def _named(card: ModelCard) -> ModelCard:
     return read_card(shipped) if shipped in cards() else card
 
 
-def some_predicted(runs: Iterable[PublishedRun]) -> tuple[list[PredictedRun], list[PublishedRun]]:
-    """The runs that are plans, simulated, and those that are none."""
-    done, refused = [], []
-    for run in runs:
-        try:
-            done.append(predicted(run))
-        except InputError:
-            refused.append(run)
-    return done, refused
-
-
-def rank_and_regret(runs: Sequence[PredictedRun]) -> tuple[float, float, float]:
-    """(rank correlation, mean and largest regret) over groups of one model on as many devices, of 5 runs or more."""
-    groups: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for each in runs:
-        key = each.run.card.name, each.run.grid.devices
-        groups.setdefault(key, []).append((each.report.step_s, each.run.measured_s))
-    kept = [group for group in groups.values() if len(group) >= 5]
-    if not kept:
-        return float("nan"), float("nan"), float("nan")
-    ranks = [_spearman(*zip(*group, strict=True)) for group in kept]
-    regrets = [min(group)[1] / min(measured for _, measured in group) - 1 for group in kept]
-    return float(np.average(ranks, weights=[len(group) for group in kept])), float(np.mean(regrets)), max(regrets)
-
-
-def _spearman(first: Sequence[float], second: Sequence[float]) -> float:
-    ranks = [np.argsort(np.argsort(values)).astype(float) for values in (first, second)]
-    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
-
-
 HEADINGS = (
     "| rows predicted | rows | median | mean | bias | P90 | rank | regret | in interval | memory |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -102,15 +71,11 @@ HEADINGS = (
 
 def summary(name: str, rows: Sequence[Row], stack: str | None = None) -> str:
     """One line of a Markdown table."""
-    done, _ = some_predicted(published_runs(rows, stack))
-    steps = np.array([each.step.error for each in done])
-    peaks = np.array([each.peak_error for each in done], dtype=float)
-    rank, regret, worst = rank_and_regret(done)
-    inside = np.mean([each.inside for each in done])
+    figures = Figures.of(all_predicted(published_runs(rows, stack)))
     return (
-        f"| {name} | {len(done)} | {np.median(abs(steps)):.1%} | {abs(steps).mean():.1%} | {steps.mean():+.1%} | "
-        f"{np.quantile(abs(steps), 0.9):.0%} | {rank:.3f} | {regret:.1%} / {worst:.0%} | {inside:.0%} | "
-        f"{np.median(abs(peaks)):.1%} |"
+        f"| {name} | {figures.steps} | {figures.median:.1%} | {figures.mean:.1%} | {figures.bias:+.1%} | "
+        f"{figures.p90:.0%} | {figures.rank:.3f} | {figures.regret:.1%} / {figures.worst_regret:.0%} | "
+        f"{figures.inside:.0%} of {figures.width:.2f} | {figures.memory:.1%} |"
     )
 
 
@@ -149,17 +114,17 @@ def answer(rows: Sequence[Row], model: str, nodes: str) -> str:
 
     Plans that were not measured are left out.
     """
-    runs = [row for row in rows if (row["model"], row["nodes"]) == (model, nodes)]
-    done, _ = some_predicted(published_runs(runs))
-    order = sorted(each.run.measured_s for each in done)
+    runs = published_runs(row for row in rows if (row["model"], row["nodes"]) == (model, nodes))
+    done = [(run, step) for run in runs if (step := predicted(run)).predicted_s is not None]
+    order = sorted(run.measured_s for run, _ in done)
     lines = []
-    for each in sorted(done, key=lambda each: each.report.step_s)[:SHOWN]:
-        grid, run, peak = each.run.grid, each.run, each.report.devices[0].peak_memory_bytes
+    for run, step in sorted(done, key=lambda each: each[1].predicted_s or 0.0)[:SHOWN]:
+        grid = run.grid
         lines.append(
             [
                 grid.data, grid.tensor, grid.pipeline, grid.zero_stage, f"{grid.microbatch} x {grid.accumulation}",
-                f"{each.report.step_s:.3f}", f"{run.measured_s:.3f}", f"{each.step.error:+.1%}",
-                f"{order.index(run.measured_s) + 1} of {len(done)}", f"{peak / GIB:.1f}",
+                f"{step.predicted_s:.3f}", f"{run.measured_s:.3f}", f"{step.error:+.1%}",
+                f"{order.index(run.measured_s) + 1} of {len(done)}", f"{(step.peak_bytes or 0) / GIB:.1f}",
                 f"{(run.peak_bytes or 0) / GIB:.1f}",
             ]
         )  # fmt: skip
@@ -184,14 +149,12 @@ def write_predictions(runs: Sequence[PublishedRun], path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("id", "pred_step_s", "pred_mem_gb", "pred_oom"))
-        for run in runs:
-            done, _ = some_predicted([run])
-            if not done:
-                writer.writerow((run.name, "", "", 1))
-                continue
-            report = done[0].report
-            peak_gib = report.devices[0].peak_memory_bytes / GIB
-            writer.writerow((run.name, f"{report.step_s:.6g}", f"{peak_gib:.4g}", int(not report.fits)))
+        for step in all_predicted(runs):
+            if step.predicted_s is None:
+                writer.writerow((step.name, "", "", 1))
+            else:
+                peak_gib = (step.peak_bytes or 0.0) / GIB
+                writer.writerow((step.name, f"{step.predicted_s:.6g}", f"{peak_gib:.4g}", int(not step.fits)))
 
 
 def main(arguments: Sequence[str]) -> int:

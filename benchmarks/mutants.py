@@ -1,10 +1,14 @@
 """Deliberate faults in a copy of the project: how many of them its tests notice.
 
-    python -m benchmarks.mutants               all of benchmarks/faults.txt, some minutes
-    python -m benchmarks.mutants --only 3,17   some of them, with what the tests said
+    python -m benchmarks.mutants                        all of benchmarks/faults.txt, some minutes
+    python -m benchmarks.mutants --drawn 40             as many drawn by rules, with a seed drawn anew, which is printed
+    python -m benchmarks.mutants --drawn 40 --seed 7    the same again
+    python -m benchmarks.mutants --only 3,17            some of them, with what the tests said
 
-Each fault replaces one text in one file; the tests named beside it run until the first fails. A fault that they all
-pass, or do not judge within LONGEST_S, survives. The copy stands in a temporary folder: nothing here changes.
+Each fault replaces one text in one file; the tests named beside it, or of its area (see drawn_faults), run until the
+first fails. A fault that they all pass survives; of one that they do not judge within LONGEST_S nothing is known where
+it was drawn, and otherwise it survives, too. Tests of digests do not count. The copy stands in a temporary folder:
+nothing here changes.
 """
 
 from __future__ import annotations
@@ -18,10 +22,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from random import SystemRandom
+
+from benchmarks import drawn_faults as drawn
 
 ROOT = Path(__file__).resolve().parent.parent
 FAULTS = Path(__file__).with_name("faults.txt")
-COPIED = ("simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
+COPIED = ("shardscope", "simulator", "partitioners", "traces", "dashboard", "tests", "benchmarks", "examples", "docs")
 LONGEST_S = 150
 
 
@@ -33,24 +40,52 @@ class Fault:
     tests: tuple[str, ...]
     sound: str
     faulty: str
+    at: int | None = None
+    """Where it stands, in bytes, if not once; drawn ones say that."""
+
+    def put_into(self, source: str) -> str:
+        """The source with the fault."""
+        if self.at is None:
+            return source.replace(self.sound, self.faulty)
+        content, after = source.encode(), self.at + len(self.sound.encode())
+        return (content[: self.at] + self.faulty.encode() + content[after:]).decode()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="numbers with commas between, from 1")
+    parser.add_argument("--drawn", type=int, help="so many faults drawn by rules, in place of the list")
+    parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6), help="of what is drawn")
     args = parser.parse_args()
-    faults = read_faults()
+    if args.drawn:
+        print(f"seed {args.seed}", flush=True)
+    faults = drawn_faults(args.drawn, args.seed) if args.drawn else read_faults()
     numbers = [int(word) for word in args.only.split(",")] if args.only else list(range(1, len(faults) + 1))
-    caught, began_s = 0, time.monotonic()
+    caught, unknown, began_s = 0, 0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         copy = copied(Path(folder))
         for number in numbers:
             fault = faults[number - 1]
             said = noticed(fault, copy)
             caught += said.startswith(("FAILED", "ERROR"))
-            print(f"{number:3} {fault.file}: {fault.faulty[:60]!r} {said}", flush=True)
-    print(f"{caught} of {len(numbers)} faults caught in {time.monotonic() - began_s:.0f} s")
-    sys.exit(caught < len(numbers) * 57 / 60)
+            unknown += said.startswith("LATE") and bool(args.drawn)
+            where = f":{_line(fault)}" if fault.at is not None else ""
+            print(f"{number:3} {fault.file}{where}: {fault.sound[:60]!r} -> {fault.faulty[:60]!r} {said}", flush=True)
+    judged = len(numbers) - unknown
+    print(f"{caught} of {judged} faults caught, {unknown} not judged, in {time.monotonic() - began_s:.0f} s")
+    sys.exit(caught < judged * (0.9 if args.drawn else 57 / 60))
+
+
+def drawn_faults(count: int, seed: int) -> list[Fault]:
+    """So many faults drawn by the rules of `drawn_faults`."""
+    return [
+        Fault(file=file, tests=drawn.tests_of(file), sound=change.sound, faulty=change.faulty, at=change.at)
+        for file, change in drawn.drawn(count, seed)
+    ]
+
+
+def _line(fault: Fault) -> int:
+    return (ROOT / fault.file).read_bytes()[: fault.at].count(b"\n") + 1
 
 
 def read_faults() -> list[Fault]:
@@ -79,10 +114,10 @@ def copied(folder: Path) -> Path:
 
 
 def noticed(fault: Fault, copy: Path) -> str:
-    """The first test that fails with the fault in the copy, which is mended again: "FAILED ...", or "SURVIVES ..."."""
+    """The first test that fails with the fault in the copy, then mended: "FAILED ...", "LATE ..." or "SURVIVES ..."."""
     path = copy / fault.file
     sound = path.read_text()
-    path.write_text(sound.replace(fault.sound, fault.faulty))
+    path.write_text(fault.put_into(sound))
     tests = [f"tests/{name}" for name in fault.tests]
     options = ("-x", "-q", "-p", "no:cacheprovider", "-m", "not alone and not screens", "--hypothesis-seed=0")
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -92,7 +127,7 @@ def noticed(fault: Fault, copy: Path) -> str:
             cwd=copy, env=environment, capture_output=True, text=True, timeout=LONGEST_S,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"SURVIVES: no test fails within {LONGEST_S} s"
+        return f"LATE: no test fails within {LONGEST_S} s"
     finally:
         path.write_text(sound)
     failed = [line for line in completed.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]

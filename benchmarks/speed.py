@@ -29,7 +29,7 @@ from simulator.cluster import Cluster
 from simulator.collectives.ring import ring_ends
 from simulator.engine import simulate
 from simulator.engine.noise import Noise
-from simulator.language_models.model_card import read_card
+from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel

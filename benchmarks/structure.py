@@ -34,7 +34,7 @@ import networkx as nx
 from benchmarks.published import table
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
+PACKAGES = ("simulator", "partitioners", "traces", "dashboard", "shardscope")
 """From the ground up."""
 EMPTY_WORDS = ("found", "told", "mine", "place", "one", "given", "chosen")
 UNIT = re.compile(

@@ -23,7 +23,7 @@ from dashboard.state.validations import FIELD, SHIPPED, at_hand
 from simulator import collectives, files
 from simulator.cli.validate import row
 from simulator.owned_files import temporary_folder
-from traces.results.field_cases import seed_of
+from traces.results.validation_cases import Case
 from traces.results.validations import DISTURBED, ValidatedRun, Validation, summarised
 
 
@@ -192,6 +192,11 @@ def _summary(kind: str, outcomes: Sequence[ValidatedRun]) -> list[object]:
     summary = summarised(outcomes)
     errors = f"{summary.mean_absolute_error:.1%}", f"{summary.bias:+.1%}", f"{summary.worst_error:+.1%}"
     return [kind, summary.runs, *errors]
+
+
+def seed_of(case: Case) -> int:
+    """The seed that a run of the field suite was drawn from."""
+    return int(case.model.rsplit("_", 2)[1])
 
 
 if __name__ == "__main__":

@@ -43,10 +43,13 @@ from typing import Any
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import stack_of
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.registry import entries, load_entry
 from simulator.workload import Profile
 
+BASELINES = ("greedy", "shuffle")
+"""Strategies that show what others gain, no plans to train by: left out where nobody names them."""
 _STEP_OPTIONS: Mapping[str, object] = {"microbatches": 1}
 
 
@@ -145,8 +148,18 @@ def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -
 def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:
     """The plan of strategy `name` for a step; own: options of the strategy.
 
-    Raises UnknownNameError for a strategy or an option that there is not, InputError where there is no such plan.
+    What the step of a modelled profile leaves open is as its stack has it. Raises UnknownNameError for a strategy or an
+    option that there is not, InputError where there is no such plan.
     """
+    stack = stack_of(profile)
+    if stack:
+        zero_stage = step.states.stage or getattr(load_entry(__name__, "strategy", name), "ZERO_STAGE", 0)
+        step = stack.step(step, profile, zero_stage)
+    return plan_of(name, profile, cluster, step, **own)
+
+
+def plan_of(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:
+    """The same of a step that leaves nothing open."""
     check_options(name, own)
     return step.plan(profile, load(name)(profile, cluster, step, **own), name)
 

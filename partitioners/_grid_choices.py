@@ -17,6 +17,7 @@ from simulator.language_models.grids import Divisible, candidate_grids
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import TrainingStack, stack_of
+from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, StepSettings
 from simulator.workload import Profile
 
@@ -46,13 +47,11 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
 
 def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
     """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
-    stack, stage = stack_of(profile), grid.zero_stage
-    states, synchronisation = replace(step.states, stage=stage), step.synchronisation
+    stack, asked = stack_of(profile), replace(step, microbatches=grid.accumulation)
     if stack is not None:
-        states = replace(states, each_microbatch=stage >= 2)
-        if synchronisation == stack.synchronisation(step.states.stage, profile):
-            synchronisation = stack.synchronisation(stage, profile)
-    asked = replace(step, microbatches=grid.accumulation, states=states, synchronisation=synchronisation)
+        asked = stack.step(asked, profile, grid.zero_stage)
+    else:
+        asked = replace(asked, states=replace(step.states, stage=grid.zero_stage))
     return StrategyChoice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
 
 
@@ -70,18 +69,19 @@ def grid_options(grid: TrainingGrid) -> dict[str, Any]:
     again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
     if grid.strategy != "megatron":
         return again
-    names = ("tensor", "pipeline", "context", "expert")
+    names = ("tensor", "pipeline", "context", "expert", "chunks")
     degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
-    return {**degrees, **again}
+    copied = {"sequence_parallel": False} if grid.tensor > 1 and not grid.sequence_parallel else {}
+    return {**degrees, **copied, **again, **({"layout": grid.layout} if grid.layout else {})}
 
 
 def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
     """The step of `grid` as the runtime of `stack` takes it."""
-    return StepSettings(
+    asked = StepSettings(
         batch_size=grid.batch,
         microbatches=grid.accumulation,
-        synchronisation=stack.synchronisation(grid.zero_stage, profile),
-        states=stack.states(grid.zero_stage),
+        states=ParameterStates(group=grid.shard_group),
         optimizer_state=OPTIMIZERS[stack.optimizer],
         runtime=stack.runtime,
     )
+    return stack.step(asked, profile, grid.zero_stage)

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
+from partitioners._stages.recomputed_layers import recomputed_segments
 from partitioners.data import partition as replicated
-from partitioners.megatron import recomputed_segments, separable_units
+from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
+
+ZERO_STAGE = 3
+"""Of the states that replicas share out where the step names none."""
 
 
 def partition(
@@ -29,14 +33,13 @@ def partition(
 ) -> Partition:
     """Every layer by sample over all workers.
 
-    group: so many consecutive workers share states (0: all). recomputation: "full" computes each block again before its
-    backward pass, "selective" the attention core. A block begins with an attention, or where one tensor alone
-    crosses. Raises InputError as data parallelism does.
+    group: so many consecutive workers share states (0: all). recomputation: see `_stages.recomputed_layers`. Raises
+    InputError as data parallelism does, and where there is no such recomputation.
     """
     units = separable_units(profile)
     segments = recomputed_segments(profile, units, (), recomputation)
     placements = replicated(profile, cluster, step, balance=False).placements
-    states = ParameterStates(stage=3, group=group)
+    states = ParameterStates(stage=ZERO_STAGE, group=group)
     return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)
 
 

@@ -31,6 +31,7 @@ from simulator.errors import InputError, ShardscopeError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Plan, StepSettings
+from simulator.plan_rules import require_effort
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
@@ -73,7 +74,7 @@ def partition(
     near each other, and needs the extra of that name. A device's share follows its speed.
     Raises InputError when the grid is too coarse, no cut keeps to a given imbalance, or nothing fits in memory.
     """
-    require(effort > 0, "effort", effort, "it is positive")
+    require_effort(effort)
     require(objective in ("step", "volume"), "objective", repr(objective), "it is 'step' or 'volume'")
     require(partitioner in ("kahypar", "mtkahypar"), "partitioner", repr(partitioner), "'kahypar' or 'mtkahypar'")
     if grid is not None:

@@ -18,9 +18,10 @@ from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
-from simulator.errors import UnknownNameError, require
+from simulator.errors import UnknownNameError
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Degrees, Partition, Plan, StepSettings
+from simulator.plan_rules import require_effort
 from simulator.workload import Profile
 
 OBJECTIVES = ("sum", "step")
@@ -51,7 +52,7 @@ def partition(
     as bytes are priced higher; when none does its report says so.
     Raises InputError on other letters and UnknownNameError on another objective.
     """
-    require(effort > 0, "effort", effort, "it is positive")
+    require_effort(effort)
     if objective not in OBJECTIVES:
         raise UnknownNameError.of("objective", objective, OBJECTIVES)
     letters = dimensions if dimensions is not None else DIMENSIONS if cluster.workers <= _MOST_WORKERS else "nc"

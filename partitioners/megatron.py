@@ -18,9 +18,11 @@ import numpy.typing as npt
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
-from partitioners._stages.block_layout import block_starts, is_attention, laid_out_stages
+from partitioners._stages.block_layout import LAYOUTS, is_attention, laid_out_stages, named_blocks
+from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.lowering.schedules import load
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.plan_rules import MOST_MICROBATCHES
@@ -29,7 +31,6 @@ from simulator.workload import Layer, Profile
 STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
 """Left open, a pipeline of sequences has micro-batches of one for each replica, any other network one micro-batch.
 Without stages micro-batches are sequential."""
-RECOMPUTATION = ("none", "selective", "full")
 Devices = npt.NDArray[np.int64]
 
 
@@ -46,22 +47,25 @@ def partition(
     scattered: bool = False,
     gather_again: bool | None = None,
     recomputation: str = "none",
+    chunks: int = 0,
     layout: str = "",
     seed: int = 0,
 ) -> Partition:
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
 
     What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
-    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. layout: "balanced", so
-    that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
-    first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7".
-    recomputation: "selective" the attention core, "full" every block. scattered: copies of what a stage hands on send a
-    part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
-    device keeps its own part of what column-parallel layers read, and of keys and values, and gathers the others' again
-    for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight
-    gradients. Our executor does not. Raises InputError where the degrees do not divide the
-    workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there are more stages than
-    blocks.
+    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. chunks: virtual stages of
+    a device, which go round the devices, interleaved (0: as many as a layout by stage names, else one), or two that go
+    down the devices and up again, where the step's schedule has it so. layout: "balanced", so that the slowest stage is
+    as fast as it can be, embedding and head counted; "equal" as many blocks on each, the first having more;
+    "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7" or in Megatron-LM's notation
+    "Et*2|(tt|)*3,L", all first chunks before the second ones. recomputation: see `_stages.recomputed_layers`.
+    scattered: copies of what a stage hands on send a part each, which the next stage gathers; with sequence parallelism
+    they are parts already. gather_again: with that a device keeps its own part of what column-parallel layers read, and
+    of keys and values, and gathers the others' again for the backward pass, as Megatron-LM and nanotron do; left open,
+    where the step's runtime overlaps that with weight gradients. Our executor does not. Raises InputError where the
+    degrees do not divide the workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there
+    are more stages than blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -80,16 +84,20 @@ def partition(
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
-    if layout == "balanced":
-        stages = balanced_stages([unit_seconds(profile, unit) for unit in units], pipeline)
-    else:
-        stages = laid_out_stages(profile, units, pipeline, layout)
+    schedule = load(step.schedule) if step.schedule else None
+    turns = schedule is not None and schedule.turns
+    chunks = chunks or (2 if turns else _named_chunks(layout, pipeline))
+    if schedule and (schedule.turns != (chunks == 2) if turns else chunks > 1 and not schedule.several_stages):
+        rule = "it is 2" if turns else "several need the schedule interleaved or zero-bubble"
+        require(False, "chunks", chunks, f"{rule}; the step has {schedule.name}")
+    stages = pipeline_stages(profile, units, pipeline * chunks, layout)
     segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
-        size = replicas * context * tensor
-        devices = np.arange(index * size, (index + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
+        size, home = replicas * context * tensor, index % pipeline
+        home = pipeline - 1 - home if turns and index >= pipeline else home
+        devices = np.arange(home * size, (home + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
             grid = _Grid(devices, expert if layer.routing else 1)
@@ -97,10 +105,11 @@ def partition(
     return Partition(
         placements=placements,
         microbatches=microbatches,
-        schedule="1f1b" if pipeline > 1 else "sequential",
+        schedule="sequential" if pipeline == 1 else "interleaved" if chunks > 1 else "1f1b",
         recomputed=segments,
         exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
         received_again=_gathered(profile, placements, cut) if gathers_again else (),
+        turn=profile.layers[units[stages[pipeline].start][0]].name if turns else "",
     )
 
 
@@ -143,6 +152,21 @@ def separable_units(profile: Profile) -> list[range]:
             first = position + 1
         furthest = max(furthest, *readers, 0)
     return [*units, range(first, len(profile.layers))]
+
+
+def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
+    """Runs of units, as many as `stages`, by the layouts of `partition`. Raises InputError."""
+    if layout == "balanced":
+        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
+    return laid_out_stages(profile, units, stages, layout)
+
+
+def _named_chunks(layout: str, pipeline: int) -> int:
+    """How many stages a layout gives each device of a pipeline. Raises InputError where they are not equally many."""
+    if layout in LAYOUTS:
+        return 1
+    stages = len(named_blocks(layout))
+    return stages // pipeline if stages % pipeline == 0 else 1
 
 
 def unit_seconds(profile: Profile, unit: range) -> float:
@@ -269,24 +293,6 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
-
-
-def recomputed_segments(
-    profile: Profile, units: Sequence[range], stages: Sequence[range], recomputation: str
-) -> tuple[tuple[str, ...], ...]:
-    """What is computed again: nothing, the attention core ("selective") or every block ("full"), as far as it stands on
-    one of the stages. Raises InputError."""
-    require(recomputation in RECOMPUTATION, "recomputation", recomputation, f"it is {', '.join(RECOMPUTATION)}")
-    names = [layer.name for layer in profile.layers]
-    if recomputation == "selective":
-        return tuple((layer.name,) for layer in profile.layers if is_attention(layer))
-    if recomputation == "none":
-        return ()
-    starts = block_starts(profile, units)
-    around = (*range(starts[0]), *range(starts[-1], len(units)))
-    edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
-    segments = (tuple(names[i] for unit in units[a:b] for i in unit) for a, b in pairwise(edges))
-    return tuple(segment for segment in segments if len(segment) > 1)
 
 
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:

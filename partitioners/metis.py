@@ -117,5 +117,5 @@ def _pymetis() -> Any:
     try:
         import pymetis
     except ImportError:
-        raise MissingExtraError("metis needs pymetis; install it with: pip install 'shardscope[metis]'") from None
+        raise MissingExtraError.of("metis", "pymetis") from None
     return pymetis

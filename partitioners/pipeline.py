@@ -41,7 +41,7 @@ def partition(
     schedule = step.schedule or SCHEDULE
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
     require(1 <= chunks <= len(profile.layers), "chunks", chunks, f"it is from 1 to {len(profile.layers)}, the layers")
-    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages)
+    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages and not known.turns)
     if chunks > 1 and (replicas or schedule not in several):
         raise InputError(
             f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "

@@ -18,6 +18,7 @@ from simulator.errors import (
     require_from_0,
     require_time,
 )
+from simulator.kept import Kept
 from simulator.ordered_sum import ordered_sum
 from simulator.routes import Routes
 
@@ -211,14 +212,14 @@ class Cluster:
         return self._known_weights[pairs]
 
     @cached_property
-    def known_ways(self) -> dict[Any, Any]:
-        """What others have worked out of which links lead where, by a key of theirs, for all clusters `with_tier`."""
-        return {}
+    def ways(self) -> Kept:
+        """What others have worked out of which links lead where, for all clusters `with_tier`, which share it."""
+        return Kept(budget=1024)
 
     @cached_property
-    def derived(self) -> dict[Any, Any]:
-        """What others have worked out of this cluster, by a key of theirs."""
-        return {}
+    def kept(self) -> Kept:
+        """What others have worked out of this cluster."""
+        return Kept()
 
     def latency_s(self, source: int, target: int) -> float:
         """Sum of the latencies on the route."""
@@ -256,11 +257,12 @@ class Cluster:
 
     def _fills_hosts(self, group: tuple[int, ...]) -> bool:
         """Whether devices are all workers of their hosts, but for one host."""
-        key = Cluster.collective_s, group
-        if key not in self.derived:
+
+        def fills() -> bool:
             of_hosts = sorted(Counter(self.devices[i].host for i in group).values(), reverse=True)
-            self.derived[key] = all(number == self.devices_per_host for number in of_hosts[:-1])
-        return bool(self.derived[key])
+            return all(number == self.devices_per_host for number in of_hosts[:-1])
+
+        return self.kept.get((Cluster.collective_s, group), fills)
 
     @property
     def tiers(self) -> tuple[str, ...]:
@@ -282,7 +284,7 @@ class Cluster:
 
         links = tuple(changed(link) if link.tier == tier else link for link in self.links)
         alike = replace(self, links=links, collectives={})
-        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "known_ways"):  # the same links
+        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "ways"):  # the same links
             alike.__dict__[name] = getattr(self, name)
         return alike
 
@@ -307,6 +309,10 @@ class Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
         return replace(self, devices=devices)
+
+    def with_memory(self, memory_bytes: int) -> Cluster:
+        """This cluster with so much memory on every device."""
+        return replace(self, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))
 
 
 def _giving(link: Link, bandwidth_bytes_per_s: float, **others: Any) -> Link:

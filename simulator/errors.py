@@ -10,7 +10,20 @@ ShardscopeError                 catch this to catch them all; the command line p
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterable
+
+REQUIREMENTS = {
+    "dask": "dask[distributed]>=2024.8",
+    "matplotlib": "matplotlib>=3.8",
+    "mtkahypar": "mtkahypar>=1.5",
+    "pyarrow": "pyarrow>=15",
+    "pymetis": "pymetis>=2025.1",
+    "scikit-learn": "scikit-learn>=1.4",
+    "torch": "torch>=2.6",
+}
+"""Optional packages as the extras of pyproject.toml have them, for pip: Shardscope itself is on no index."""
 
 
 class ShardscopeError(Exception):
@@ -35,6 +48,12 @@ class UnknownNameError(ShardscopeError, LookupError):
 
 class MissingExtraError(ShardscopeError, ImportError):
     """An optional dependency is not installed."""
+
+    @classmethod
+    def of(cls, what: str, package: str, otherwise: str = "") -> MissingExtraError:
+        """`what` needs a package of REQUIREMENTS; otherwise: what needs none. pip is that of this interpreter."""
+        install = shlex.join([sys.executable, "-m", "pip", "install", REQUIREMENTS[package]])
+        return cls(f"{what} needs {package}, which is not installed: {install}" + f"; {otherwise}" * bool(otherwise))
 
 
 class StuckError(ShardscopeError, RuntimeError):

@@ -14,6 +14,7 @@ import io
 import json
 import math
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,10 +60,11 @@ def json_content(text: str, hook: Callable[[list[tuple[str, Any]]], Any] | None 
     return plain(content)
 
 
-def yaml_content(text: str) -> Any:
-    """The plain data in YAML. Raises InputError with line and column."""
+def yaml_content(text: str, most_nodes: int = MOST_YAML_NODES) -> Any:
+    """The plain data in YAML, of at most so many keys and values, aliases followed. Raises InputError with line."""
     import yaml
 
+    _check_depth(text)
     try:
         content = yaml.load(text, Loader=_yaml_loader())
     except yaml.MarkedYAMLError as error:
@@ -75,7 +77,7 @@ def yaml_content(text: str) -> Any:
         raise
     except Exception as error:  # constructors of tags raise whatever their conversions do
         raise InputError(f"not YAML that can be read, {_first_sentence(error)}") from None
-    return plain(content, 2 * MOST_YAML_NODES)
+    return plain(content, 2 * most_nodes)
 
 
 def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
@@ -93,6 +95,36 @@ def table(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         if len(row) != len(names):
             raise InputError(f"{path}, line {number}: {len(row)} cells: the first line names {len(names)} columns")
     return names, [dict(zip(names, row, strict=True)) for _, row in cells[1:]]
+
+
+def arrays(path: Path, most_bytes: int = MOST_BYTES) -> dict[str, Any]:
+    """The arrays in a numpy archive (.npz), none of objects. Raises InputError where it is none or has more bytes."""
+    with path.open("rb") as file:
+        packed = file.read(most_bytes + 1)
+    try:
+        return _arrays(packed, most_bytes)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except Exception as error:  # zip files and headers of arrays fail in a dozen ways
+        raise InputError(f"{path}: not a numpy archive, {_first_sentence(error)}") from None
+
+
+def _arrays(packed: bytes, most_bytes: int) -> dict[str, Any]:
+    import numpy as np
+
+    with zipfile.ZipFile(io.BytesIO(packed)) as archive:
+        members = archive.infolist()
+        unpacked = max(len(packed), sum(member.file_size for member in members))
+        if unpacked > most_bytes:
+            raise InputError(f"size unpacked is {unpacked / 1e6:,.0f} MB: at most {most_bytes / 1e6:,.0f} MB")
+        for member in members:
+            with archive.open(member) as file:
+                version = np.lib.format.read_magic(file)
+                shape, _, kind = np.lib.format.read_array_header_1_0(file)
+            if version != (1, 0) or kind.hasobject or kind.itemsize * math.prod(shape) > member.file_size:
+                raise InputError(f"{_plain_text(member.filename, '')[:80]} holds pickled objects, or less than it says")
+    with np.load(io.BytesIO(packed), allow_pickle=False) as loaded:
+        return dict(loaded)
 
 
 def plain(content: Any, most_entries: int = MOST_ENTRIES) -> Any:
@@ -113,7 +145,7 @@ def _escape(character: str) -> str:
 def _plain(value: Any, where: str, depth: int, left: list[int]) -> Any:
     left[0] -= 1
     if left[0] < 0:
-        raise InputError("it has millions of entries: aliases or repeats make it too large")
+        raise InputError("it has too many entries: aliases or repeats make it larger than any file of ours")
     if depth > MOST_DEPTH:
         raise InputError(f"{where[:80]}: nested more than {MOST_DEPTH} deep, which no file of ours is")
     if value is None or isinstance(value, bool):
@@ -156,13 +188,13 @@ def _key(key: Any, where: str) -> str:
 
 
 def _check_depth(text: str) -> None:
-    """Refuse nesting that a parser of JSON takes the whole stack for, before it does."""
+    """Refuse nesting that takes a parser's whole stack, or all the time of a scanner that looks ahead."""
     depth = 0
     for match in _BRACKET.finditer(text):
         depth += 1 if match.group() in "[{" else -1
         if depth > 4 * MOST_DEPTH:
             line = text.count("\n", 0, match.start()) + 1
-            raise InputError(f"line {line}: not valid JSON, brackets are nested more than {4 * MOST_DEPTH} deep")
+            raise InputError(f"line {line}: brackets are nested more than {4 * MOST_DEPTH} deep")
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

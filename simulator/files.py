@@ -124,20 +124,20 @@ def write_text_atomic(path: str | Path, text: str) -> None:
 def write_bytes_atomic(path: str | Path, content: bytes) -> None:
     """Write `content` to the file `path` whole or not at all. Raises OSError, with the name of that file."""
     target = Path(path).resolve()
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
-    temporary = owned_files.unfinished(target)
+    regular = target.is_file() or not target.exists()
+    written = owned_files.unfinished(target) if regular else target
     try:
-        temporary.write_bytes(content)
-        temporary.replace(target)
+        written.write_bytes(content)
+        if regular:
+            written.replace(target)
     except OSError as error:
-        if error.filename is not None:
-            error.filename = str(path)  # the user's file, not the temporary one
+        if error.errno is not None:
+            error.filename = str(path)  # the user's file, not the temporary one; a full disk names none
         raise
     finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        if regular:
+            with contextlib.suppress(OSError):
+                written.unlink()
 
 
 def is_path(source: str | Path) -> bool:

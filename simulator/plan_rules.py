@@ -18,6 +18,9 @@ BOX_AXES = ("sample", "channel", "height", "width")
 MOST_MICROBATCHES = 16_384
 """More make a step of millions of tasks."""
 
+MOST_EFFORT = 1000.0
+"""Of a search, over its usual effort of seconds: hours."""
+
 
 def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> None:
     """Raise InputError unless recomputed segments name layers of the profile, each once."""
@@ -70,6 +73,11 @@ def _require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
             f"placements: layer {layer.name!r} is split {reduce} ways by reduce, but reads only {fewest} "
             f"channels; use a degree of at most {fewest}"
         )
+
+
+def require_effort(effort: float) -> None:
+    """Raise InputError unless a search can make so many times its usual effort."""
+    require(0 < effort <= MOST_EFFORT, "effort", effort, f"it is above 0 and at most {MOST_EFFORT:g}")
 
 
 def require_step(batch_size: int, microbatches: int, optimizer_state: float) -> None:

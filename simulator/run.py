@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -11,11 +9,13 @@ from statistics import fmean
 from simulator.cluster import Cluster
 from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
+from simulator.kept import Kept
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
 from simulator.plan import Plan
 from simulator.report.extrapolation import DifferenceError, extrapolated
+from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report, measure, report_of
 from simulator.report.steady_state import SimulatedStep, repeated_step
 from simulator.report.step_totals import totals_of
@@ -127,7 +127,7 @@ class LoweredPlan:
         Only whether replicas and ranks are equal depends on which links are as fast as each other.
         """
         return (
-            self.model.profile is profile
+            self.model.profile == profile
             and self.model.whole == plan
             and self.once == once
             and self.runtime == runtime
@@ -141,9 +141,8 @@ class LoweredPlan:
         return any(route.copies > 1 for route in self.graph.routes)
 
 
-_MOST_TASKS_KEPT = 1_000_000
-_lowered: OrderedDict[Hashable, LoweredPlan] = OrderedDict()
-"""Those used last, the oldest first: a point of a sweep judges some dozen plans, and the next point the same ones."""
+_lowered = Kept(budget=1_000_000)
+"""By tasks: a point of a sweep judges some dozen plans, and the next point the same ones."""
 
 
 def lowered(
@@ -153,35 +152,43 @@ def lowered(
 
     once: see LoweredPlan. Raises InputError when the plan fits neither profile nor cluster.
     """
-    key = id(profile), once, plan.microbatches, plan.schedule, tuple(map(id, plan.placements.values()))
-    known = _lowered.get(key)
+    key = profile, once, plan.microbatches, plan.schedule, plan.layout
+    known: LoweredPlan | None = _lowered.get(key, lambda: None, 0)
     if known is not None and known.serves(profile, cluster, plan, runtime, once):
-        _lowered.move_to_end(key)
         return known
     if once:
         model, graph = lower_once(profile, plan, cluster, runtime)
     else:
         model = ShardedModel(profile, plan)
         graph = lower(model, cluster, runtime)
-    kept = _lowered[key] = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
-    _lowered.move_to_end(key)
-    while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered.values()) > _MOST_TASKS_KEPT:
-        _lowered.popitem(last=False)
-    return kept
+    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
+    _lowered.put(key, made, len(graph))
+    return made
 
 
 def expected_step_s(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL) -> float | None:
     """Seconds of a step on devices that vary as the captured steps did: wherever they meet, they wait for the slowest.
 
-    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None for what is no CPU, which
-    alone its ranks share with a whole machine, and where the profile has no spread of its step.
+    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None where they do not `vary`.
     """
     variance_s = step_variance_s(profile)
-    if not variance_s or device_class(profile.device) != "CPU":
+    if not vary(profile):
         return None
     graph = lower(ShardedModel(profile, plan), cluster, runtime)
     noises = (Noise(variance_s=variance_s, seed=number // 2, mirrored=number % 2 > 0) for number in range(DRAWS))
     return fmean(simulate(noise.disturb(graph), cluster, runtime).step_s for noise in noises)
+
+
+def expected_interval(
+    report: Report, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL
+) -> StepInterval:
+    """The interval of a plan's step around the expected one: what every surface says."""
+    return step_interval(report, profile, cluster, expected_step_s(profile, cluster, plan, runtime=runtime))
+
+
+def vary(profile: Profile) -> bool:
+    """Whether devices vary as captured steps did: CPUs, which alone ranks share with a whole machine, with a spread."""
+    return step_variance_s(profile) > 0 and device_class(profile.device) == "CPU"
 
 
 def step_variance_s(profile: Profile) -> float:

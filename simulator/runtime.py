@@ -66,6 +66,9 @@ class Runtime:
     buckets of torch's DistributedDataParallel beside the sums that a runtime keeps in another precision."""
     full_schedules: tuple[str, ...] = ()
     """Schedules that it refuses with fewer micro-batches than stages."""
+    spared_microbatches: int = 0
+    """By how many the micro-batches of these may be fewer than stages: nanotron's 1F1B has one at least in flight for
+    every stage but the last."""
     stage_layout: str = "balanced"
     """How it splits a network into stages, where a plan does not say: a layout of the strategy megatron."""
     overlaps_weight_gradients: bool = False
@@ -91,6 +94,12 @@ class Runtime:
             "gradient_scaling",
         ):
             require_time(name, getattr(self, name))
+        rule = "it is at least 0"
+        require(self.spared_microbatches >= 0, "spared_microbatches", self.spared_microbatches, rule)
+
+    def fewest_microbatches(self, schedule: str, stages: int) -> int:
+        """Micro-batches without which it refuses a schedule of so many stages."""
+        return max(1, stages - self.spared_microbatches) if schedule in self.full_schedules else 1
 
 
 IDEAL = Runtime()

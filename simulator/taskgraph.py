@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import chain
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from simulator.kept import Kept
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Kept = TypeVar("Kept")
 
 
 class Kind(IntEnum):
@@ -129,16 +129,9 @@ class TaskGraph:
         return len(self.kind)
 
     @cached_property
-    def derived(self) -> dict[Any, Any]:
-        """What others have worked out of these tasks and keep for as long as the graph, by a key of theirs."""
-        return {}
-
-    def kept(self, key: Hashable, make: Callable[[], Kept]) -> Kept:
-        """What `make` gives, made once for all timelines of the graph; what nobody changes."""
-        if key not in self.derived:
-            self.derived[key] = make()
-        known: Kept = self.derived[key]
-        return known
+    def kept(self) -> Kept:
+        """What others have worked out of these tasks for all timelines of the graph; what nobody changes."""
+        return Kept(budget=64)
 
     @cached_property
     def is_transfer(self) -> npt.NDArray[np.bool_]:

@@ -22,6 +22,7 @@ from simulator.errors import (
     require_time,
 )
 from simulator.expert_routing import Routing
+from simulator.kept import Kept
 from simulator.ordered_sum import ordered_sum
 
 DTYPE_BYTES: Mapping[str, int] = {
@@ -105,10 +106,10 @@ class Layer:
 
     output_shape is (channels, height, width) of one sample; a sequence's length stands as its height,
     and what a layer lacks is 1. Times are medians in seconds; the spreads are interquartile ranges.
-    saved_bytes counts the storage that this layer's forward newly keeps for backward, working_bytes what its backward
-    holds beside the gradient of its output, such as the gradients of its inputs. All bytes and flops (of the forward
-    pass) are for the whole batch. `inputs` names the producers; empty means that the layer
-    reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
+    saved_bytes counts the storage that this layer's forward newly keeps for backward, saved_output_bytes what of that
+    is its own output, working_bytes what its backward holds beside the gradient of its output, such as the gradients of
+    its inputs. All bytes and flops (of the forward pass) are for the whole batch. `inputs` names the producers; empty
+    means that the layer reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
     (channels, height and width become channels) carry meaning for a split; the rest is for people.
 
     recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
@@ -138,6 +139,7 @@ class Layer:
     parameter_bytes: int = 0
     output_bytes: int
     saved_bytes: int = 0
+    saved_output_bytes: int = 0
     working_bytes: int = 0
     tied_to: tuple[str, ...] = ()
     flops: float = 0.0
@@ -156,11 +158,14 @@ class Layer:
         if self.accumulate_s is not None:
             require_time(where + "accumulate_s", self.accumulate_s)
         require_from_0(where + "varying_share", self.varying_share, 1)
-        for name in ("parameter_bytes", "output_bytes", "saved_bytes", "working_bytes"):
+        for name in ("parameter_bytes", "output_bytes", "saved_bytes", "saved_output_bytes", "working_bytes"):
             require_bytes(where + name, getattr(self, name))
+        rule = f"it is at most saved_bytes, {self.saved_bytes}, and output_bytes, {self.output_bytes}"
+        kept = self.saved_output_bytes <= min(self.saved_bytes, self.output_bytes)
+        require(kept, where + "saved_output_bytes", self.saved_output_bytes, rule)
         require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
         require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
-        require_count(where + "elements of output_shape", prod(self.output_shape))
+        require_bytes(where + "elements of output_shape", prod(self.output_shape))
         if self.routing:
             rule = f"it is {self.routing.experts}, the number of experts"
             require(self.output_shape[2] == self.routing.experts, where + "width", self.output_shape[2], rule)
@@ -185,7 +190,9 @@ class Profile:
     """A network measured on one device. `layers` are in topological order (sorted here if they are not).
 
     step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
-    was not measured; layers_to_step is the sum of the layers over it, as found when captured. work_deviation: relative
+    was not measured; layers_to_step is the sum of the layers over it, as found when captured, before any scaling.
+    doubt: why these times are not to be trusted, and what to do, in words; empty where nothing speaks against them.
+    work_deviation: relative
     standard deviation of the work of a sample, from which plans draw it; 0: all alike. source, licence and attribution
     say whose measurements an imported profile holds, and under which terms.
     Raises InputError on duplicate or unknown names, a cycle, or no layers.
@@ -208,6 +215,7 @@ class Profile:
     licence: str = ""
     attribution: str = ""
     notes: str = ""
+    doubt: str = ""
     layers: tuple[Layer, ...]
 
     def __post_init__(self) -> None:
@@ -269,9 +277,10 @@ class Profile:
         return self.alike[reader], producer.name in layer.geometry.aligned_inputs, offset
 
     @cached_property
-    def derived(self) -> dict[Any, Any]:
-        """What others have worked out of these layers and keep for as long as the profile, by a key of theirs."""
-        return {}
+    def kept(self) -> Kept:
+        """What others have worked out of these layers and keep for as long as the profile; by how many shards it is
+        about."""
+        return Kept(budget=1_000_000, largest=512)
 
     @cached_property
     def _hash(self) -> int:
@@ -283,7 +292,7 @@ class Profile:
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes work it out for themselves; texts have another hash there."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("derived", "_hash")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("kept", "_hash")}
 
     def element_bytes(self, position: int) -> float:
         """Bytes of one output element of the layer at `position`."""

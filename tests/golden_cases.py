@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -17,11 +18,11 @@ import small_networks
 
 import partitioners
 from simulator import files
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine.noise import Noise
 from simulator.network.catalogue import read_cluster
-from simulator.network.topologies import Wire, fat_tree, flat_switch, from_graph, ring, torus, two_tier
+from simulator.network.topologies import Wire, flat_switch, ring, torus, two_tier
 from simulator.plan import Plan, Sharding, Synchronisation, split_settings
 from simulator.report.metrics import Report
 from simulator.run import Run, run
@@ -143,15 +144,14 @@ def _at_line_rate(cluster: Cluster) -> Cluster:
 def _shaped(shape: str, devices: int, servers: int, wire: Wire) -> Cluster:
     if shape == "torus":
         return torus((2, devices // 2), wire, servers=servers)
-    if shape == "fat-tree":
-        return fat_tree(4, wire, devices=devices, servers=servers)
     if shape == "nodes":
         return two_tier(devices, 4, NVLINK, wire, servers=servers)
     if shape == "line":
-        import networkx as nx
-
-        names = [f"gpu{i}" for i in range(devices)]
-        return from_graph(nx.path_graph(names, create_using=nx.Graph), names, wire)
+        gpus = tuple(Device(name=f"gpu{i}", host=f"gpu{i}") for i in range(devices))
+        hops = [hop for a, b in pairwise(gpus) for hop in ((a.name, b.name), (b.name, a.name))]
+        return Cluster(
+            name="graph", devices=gpus, links=tuple(Link(source=a, target=b, **asdict(wire)) for a, b in hops)
+        )
     return (ring if shape == "ring" else flat_switch)(devices, wire, servers=servers)
 
 

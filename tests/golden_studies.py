@@ -158,7 +158,7 @@ def _accumulation() -> StudyValues:
     def plan_of(count: int) -> Plan:
         return make_plan(profile, cluster, strategy="data", batch_size=64, microbatches=count)
 
-    candidates = choices(profile, cluster, plan_of, 64, memory_bytes=8 * 2**30, workers=8)
+    candidates = choices(profile, cluster.with_memory(8 * 2**30), plan_of, 64, workers=8)
     return candidates[0].step_s, [
         [x.microbatches, x.step_s, x.peak_memory_bytes, x.fits, x.whole_shares] for x in candidates
     ]

@@ -13,6 +13,7 @@ from simulator import cli
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.plan import Plan
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.studies.accumulation import best, choices
 from simulator.workload import Profile
 
@@ -48,9 +49,10 @@ def test_memory_falls_with_the_micro_batch() -> None:
 def test_a_limit_picks_the_fewest_micro_batches_that_fit() -> None:
     """Whose step is the shortest where fixed costs repeat; here a step takes as long in any parts."""
     limit = 4 * 10**3 + 4 * (SAVED + 512)
-    assert [fits for _, _, fits in choices_on(1, 16, memory_bytes=limit)] == [False, False, True, True, True]
-    cluster = switched([1.0])
-    choice = best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=limit))
+    cluster = switched([1.0]).with_memory(limit)
+    made = choices(ONE, cluster, planner(ONE, cluster, 16), 16)
+    assert [choice.fits for choice in made] == [False, False, True, True, True]
+    choice = best(made)
     assert (choice.microbatches, choice.microbatch_size, choice.step_s) == (4, 4, pytest.approx(16.0))
 
 
@@ -71,10 +73,15 @@ def test_what_does_not_divide_is_refused(limits: dict[str, int], complaint: str)
         choices_on(2, 32, **limits)
 
 
+def test_no_step_has_more_micro_batches_than_one_may_have() -> None:
+    counts = [count for count, *_ in choices_on(1, 10**9)]
+    assert counts == [count for count in range(1, MOST_MICROBATCHES + 1) if 10**9 % count == 0]
+
+
 def test_where_nothing_fits_the_complaint_says_what_is_needed() -> None:
-    cluster = switched([1.0])
+    cluster = switched([1.0]).with_memory(10**3)
     with pytest.raises(InputError, match=r"16 of them need the least, 8.41 KiB"):
-        best(choices(ONE, cluster, planner(ONE, cluster, 16), 16, memory_bytes=10**3))
+        best(choices(ONE, cluster, planner(ONE, cluster, 16), 16))
 
 
 def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +98,7 @@ def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.parametrize("devices, workers", [(1, 4), (2, 4)])
 def test_gradients_equal_those_of_as_many_devices(devices: int, workers: int) -> None:
     """Executed: `workers` devices at once, and micro-batches on fewer devices, end with the same parameters."""
-    torch = pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    torch = pytest.importorskip("torch", reason="torch is not installed; make test installs it")
     from tiny_networks import MIXED, profile_of
     from training import script_of, sharded
 

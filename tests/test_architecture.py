@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
     simulator.network simulator.collectives
-    simulator.lowering.schedules simulator.lowering.exchange simulator.lowering.kept_answers
+    simulator.lowering.schedules simulator.lowering.exchange
     simulator.lowering.costs simulator.lowering.parameters
     simulator.lowering.symmetry
     simulator.lowering.sharded_model
@@ -24,6 +24,7 @@ FLOORS = """
     simulator.report
     simulator.run
     simulator.elastic simulator.convergence simulator.sweep simulator.exports
+    simulator.readers
     simulator.studies
     partitioners._network partitioners._judge partitioners._hypergraphs
     partitioners._layerwise partitioners._stages
@@ -45,10 +46,11 @@ FLOORS = """
     dashboard.pages
     dashboard.app
     simulator.cli
+    shardscope
 """
 """The rooms from the ground up; those of one line know nothing of each other. The nouns are on the ground."""
 FLOOR = {room: number for number, line in enumerate(FLOORS.strip().splitlines()) for room in line.split()}
-PACKAGES = {"simulator", "partitioners", "traces", "dashboard"}
+PACKAGES = {"simulator", "partitioners", "traces", "dashboard", "shardscope"}
 FORBIDDEN = {"traces": {"partitioners"}, "dashboard": {"simulator.cli"}}
 """What a package does not import although it stands below."""
 HEAVY = {"torch", "dash", "plotly", "kahypar", "mtkahypar", "pydantic", "yaml", "rich"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 import pytest
@@ -9,9 +10,11 @@ from test_closed_forms import star
 from test_megatron import CARD, PROFILE, STACK, settings
 
 from partitioners import make_plan
+from partitioners._stages.block_layout import named_blocks
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.card_files import read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.plan import Plan
 from simulator.run import run
@@ -108,6 +111,39 @@ def test_blocks_by_stage_may_be_named() -> None:
     ).placements  # fmt: skip
 
 
+def test_a_stage_without_layers_idles() -> None:
+    """The stages around it send to each other."""
+    plan = make_plan("megatron", PROFILE, star(4), settings(4, 4), pipeline=4, layout="2,0,1,1")
+    assert plan.devices == (0, 2, 3)
+    report = run(PROFILE, star(4), plan).report
+    assert report.devices[1].compute_s == 0 and report.devices[1].peak_memory_bytes == 0 and report.step_s > 0
+
+
+@pytest.mark.parametrize(
+    ("notation", "blocks"),
+    [
+        ("Et*2|(tt|)*3,L", [2, 2, 2, 2, 0]),
+        ("Et*2|(t*2|)*34,t*2|t,L", [2] * 36 + [1]),
+        ("E|(t,)*3|L", [0, 3, 0]),
+        ("Ett||ttL", [2, 0, 2]),
+        ("9,8,8,7", [9, 8, 8, 7]),
+        ("EtL", [1]),
+    ],
+)
+def test_layouts_in_megatrons_notation(notation: str, blocks: list[int]) -> None:
+    assert named_blocks(notation) == blocks
+
+
+def test_a_layout_by_stage_names_the_chunks_of_a_device_too() -> None:
+    """Four stages of two devices: all first chunks before the second ones, which go round."""
+    plan = make_plan("megatron", PROFILE, star(2), settings(8, 8), pipeline=2, layout="Et|t|t|tL")
+    assert plan.schedule == "interleaved"
+    blocks = [plan.placements[f"blocks.{number}.q"].devices for number in range(4)]
+    assert blocks == [(0,), (1,), (0,), (1,)]
+    equal = make_plan("megatron", PROFILE, star(2), settings(8, 8), pipeline=2, chunks=2, layout="equal")
+    assert equal.placements == plan.placements
+
+
 def test_a_network_without_attention_has_a_block_in_every_unit() -> None:
     profile = read_profile("vgg_small")
     plan = make_plan("megatron", profile, star(2), settings(2), pipeline=2, layout="equal")
@@ -118,14 +154,16 @@ def test_a_network_without_attention_has_a_block_in_every_unit() -> None:
 @pytest.mark.parametrize(
     ("layout", "pipeline", "complaint"),
     [
-        ("even", 2, "layout is 'even': it is balanced, equal, parameters, or blocks by stage such as 9,8,8,7"),
+        ("even", 2, "layout is 'even': it is balanced, equal, parameters, blocks by stage such as 9,8,8,7, or in"),
         ("3,2", 2, f"layout is 3,2: it has a number of blocks for each of 2 stages, {CARD.layers} in all"),
         ("2,1,1", 2, "layout is 2,1,1: it has a number of blocks for each of 2 stages"),
-        ("2,0,1,1", 4, "layout '2,0,1,1' leaves a stage without layers"),
+        ("Et|ttL", 2, "layout is Et|ttL: it has a number of blocks for each of 2 stages, 4 in all"),
+        ("tt|Ett|L", 2, "layout is 'tt|Ett|L': it is balanced, equal"),
+        ("E" + "(" * 9 + "t" + ")*999" * 9 + "|L", 2, "it is balanced, equal"),
         ("equal", 8, "layout 'equal' leaves a stage without layers"),
         ("-1,5", 2, "layout is -1,5: it has a number of blocks for each of 2 stages"),
     ],
 )
 def test_wrong_layouts_are_named(layout: str, pipeline: int, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=re.escape(complaint)):
         make_plan("megatron", PROFILE, star(8), settings(8), pipeline=pipeline, layout=layout)

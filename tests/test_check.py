@@ -131,7 +131,7 @@ def test_the_command_compares_by_cause_or_as_a_whole(tmp_path: Path, capsys: pyt
     log.write_text(f"{2 * value['predicted_s']}s")
     assert cli.main(["check", str(log), plan]) == 0
     out = capsys.readouterr().out
-    assert "error of the prediction -50.0%" in out and "outside what 9 of 10 steps" in out
+    assert "error of the prediction -50.0%" in out and "outside the 90% range" in out
     assert cli.main(["check", str(log), plan, "--device", "2"]) == 2
     assert "--device is 2: the plan computes on devices 0 to 1" in capsys.readouterr().err
 

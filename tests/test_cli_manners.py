@@ -48,7 +48,7 @@ def plan(tmp_path: Path) -> str:
         (("simulate", *STEP, "--strategy", "data", "--strat", "data"), "unrecognized arguments: --strat"),
         (("compare", *STEP, "--strategies", "data,model", "--effort", "2"), "none of data, model searches"),
         (("compare", *STEP, "--strategies", "data", "--schedule", "gpipe"), "none of data pipelines"),
-        (("compare", *STEP, "--strategies", "data", "--microbatches", "4"), "none of data pipelines"),
+        (("compare", *STEP, "--strategies", "data,fsdp", "--microbatches", "4"), "none of data, fsdp pipelines"),
         (("compare", *STEP, "--strategies", "data", "--schedule", "gpip"), "did you mean 'gpipe'?"),
         (("explain", "PLAN", "--speed", "50"), "--speed: counts only together with --cluster"),
         (("clusters", "--devices", "3"), "name the cluster that has them"),
@@ -102,7 +102,7 @@ def test_compare_fits_into_80_columns_with_units_and_bottleneck(
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if line.startswith("strategy"))
     rows = [line for line in lines if line.startswith(("data ", "model ", "hypergraph "))]
-    assert head.split() == ["strategy", "step", "sent", "peak", "memory", "fits", "bubble", "bottleneck"]
+    assert {"strategy", "step", "peak", "memory", "fits", "bottleneck"} <= set(head.split())
     assert len(rows) == 3 and all(row.rstrip().endswith("%") and "MiB" in row and len(row) <= 80 for row in rows)
 
 
@@ -140,7 +140,7 @@ def test_a_terminal_of_80_columns_folds_sentences_between_words_and_leaves_comma
     note = next(number for number, line in enumerate(lines) if line.startswith("note: "))
     assert lines[note + 1].startswith("  ") and not lines[note].endswith(" ")
     words = " ".join((lines[note], lines[note + 1].strip()))
-    assert words.startswith("note: links give the share of their line rate measured on such links: inter 92%")
+    assert words.startswith("note: links at their measured share of line rate: inter 92% (92% to 92%); --efficiency")
 
     for wrong in (
         ("simulate", "vgg16", "--cluster", "cpu-1g"),
@@ -174,7 +174,8 @@ def test_what_has_no_column_to_spare_runs_on(
     table.add_row("a" * 12, "1.25 s", "4.00 GiB", "some words that may be folded")
     _tables.print_table(_tables.new_console(), table, ("bytes",))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["name", "seconds", "why"] and lines[-1] == "too narrow for bytes; --json has them"
+    assert lines[0].split() == ["name", "seconds", "why"]
+    assert lines[-1] == "left out to fit 20 columns: bytes; --json has them"
     assert lines[2].split()[:3] == ["a" * 12, "1.25", "s"]
 
 

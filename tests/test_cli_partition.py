@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from test_closed_forms import chain
 
-from partitioners._hypergraphs.hmetis import from_hgr
 from simulator import files
 from simulator.cli import main
 
@@ -33,7 +32,7 @@ def test_partition_writes_a_plan_that_explain_reads_alone(
     code, out, _ = run(capsys, *made, "--microbatches", "4", "--output", plan, "--hgr", str(hgr))
     assert code == 0
     assert out.splitlines()[0].startswith("chain, pipeline: step ")
-    assert len(from_hgr(hgr.read_text()).vertex_weights) == 6
+    assert hgr.read_text().split()[1] == "6"  # vertices
     code, out, _ = run(capsys, "explain", plan)
     assert code == 0
     assert f"made by: shardscope {' '.join(made)}" in out

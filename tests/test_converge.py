@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; make test installs it")
 
 import torch
 from torch import Tensor, nn

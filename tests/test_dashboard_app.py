@@ -121,6 +121,23 @@ def test_an_infeasible_export_says_why(client: FlaskClient, store: Store) -> Non
     assert client.get("/export/secrets.txt", headers=LOCALHOST).status_code == 404
 
 
+@pytest.mark.parametrize(
+    "change", ["profile=unknown", "cluster=unknown", "strategy=unknown", "plan=gone", "devices=many"]
+)
+def test_an_export_of_what_is_unknown_is_no_export_of_something_else(
+    client: FlaskClient, store: Store, change: str
+) -> None:
+    answer = client.get(f"/export/plan.json?{changed_query(small(store).query(), change)}", headers=LOCALHOST)
+    assert answer.status_code == 422 and change.partition("=")[0] in answer.get_data(as_text=True)
+
+
+def changed_query(query: str, change: str) -> str:
+    """A query with one value changed."""
+    from urllib.parse import parse_qsl, urlencode
+
+    return urlencode(dict(parse_qsl(query)) | dict([change.split("=")]))
+
+
 def test_exports_hold_the_run(client: FlaskClient, store: Store, tmp_path: Path) -> None:
     configuration = small(store)
     run = store.outcome(configuration).run

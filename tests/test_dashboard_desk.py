@@ -37,14 +37,22 @@ from simulator.files import library, read_profile
 pytestmark = pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
 
 
+PATIENT_S = 600.0
+"""As long as anything that surely comes may take, on a machine that others keep busy."""
+
+
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
-    store = Store({"vgg16_v100": read_profile("vgg16_v100"), "small": branches()})
-    workers = Workers()
-    store.employ(workers)
-    yield store
-    store.employ(None)
-    workers.close()
+    """With workers that give way to nobody and are given up by nobody, however busy the machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        for lane in workers_module._NICENESS:
+            patch.setitem(workers_module._NICENESS, lane, 0)
+        store = Store({"vgg16_v100": read_profile("vgg16_v100"), "small": branches()})
+        workers = Workers(budget_s=PATIENT_S)
+        store.employ(workers)
+        yield store
+        store.employ(None)
+        workers.close()
 
 
 def quick(store: Store, **changes: object) -> Configuration:
@@ -57,7 +65,7 @@ def slow(store: Store, seed: int) -> Configuration:
     return store.resolved(replace(store.default(), strategy="hypergraph", effort=1.0, batch_size=512, seed=seed))
 
 
-def soon(condition: Callable[[], bool], within_s: float = 30.0) -> bool:
+def soon(condition: Callable[[], bool], within_s: float = PATIENT_S) -> bool:
     end = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end:
@@ -66,12 +74,17 @@ def soon(condition: Callable[[], bool], within_s: float = 30.0) -> bool:
     return True
 
 
+def is_broken_off(job: Simulation) -> bool:
+    """Whether a search ends, and not because it is through."""
+    return job.over.wait(PATIENT_S) and job.outcome is not None and "was cancelled" in job.outcome.reason
+
+
 def running(store: Store) -> list[Configuration]:
     return [job.request.configuration for job in store.desk.jobs()]
 
 
 def test_what_is_quick_is_answered_at_once_and_equals_what_is_computed_here(store: Store) -> None:
-    outcome = store.desk.ask(quick(store), "a", 30.0)
+    outcome = store.desk.ask(quick(store), "a", PATIENT_S)
     assert isinstance(outcome, Outcome) and outcome.run is not None
     here = Store({"small": branches()}).outcome(outcome.configuration)
     assert here.run is not None and here.run.report.step_s == outcome.run.report.step_s
@@ -82,17 +95,17 @@ def test_a_search_says_how_it_gets_on_and_blocks_nobody(store: Store) -> None:
     job = store.desk.ask(slow(store, 1), "a", 0.1)
     assert isinstance(job, Simulation) and job.words.startswith("searching a hypergraph plan")
     assert soon(lambda: "best so far" in job.words)
-    assert isinstance(store.desk.ask(quick(store, seed=7), "b", 20.0), Outcome)
+    assert isinstance(store.desk.ask(quick(store, seed=7), "b", PATIENT_S), Outcome)
     assert job.state == RUNNING
     store.desk.leave("a")
-    assert soon(lambda: job.over.is_set(), 5.0)
+    assert is_broken_off(job)
 
 
 def test_the_latest_request_of_a_tab_wins(store: Store) -> None:
     first = store.desk.ask(slow(store, 2), "a", 0.0)
     second = store.desk.ask(slow(store, 3), "a", 0.0)
     assert isinstance(first, Simulation) and isinstance(second, Simulation)
-    assert soon(lambda: first.over.is_set(), 5.0) and slow(store, 2) not in running(store)
+    assert is_broken_off(first) and slow(store, 2) not in running(store)
     shared = store.desk.ask(slow(store, 3), "b", 0.0)
     assert shared is second  # one search serves both
     store.desk.leave("a")
@@ -106,7 +119,7 @@ def test_cancelling_is_an_answer_until_something_else_is_asked(store: Store) -> 
     store.desk.cancel(slow(store, 4), "a")
     answer = store.desk.ask(slow(store, 4), "a", 0.0)
     assert isinstance(answer, Outcome) and "cancelled" in answer.reason + answer.note
-    assert isinstance(store.desk.ask(quick(store), "a", 20.0), Outcome)
+    assert isinstance(store.desk.ask(quick(store), "a", PATIENT_S), Outcome)
     again = store.desk.ask(slow(store, 4), "a", 0.0)
     assert isinstance(again, Simulation)
     store.desk.leave("a")
@@ -133,7 +146,7 @@ def test_a_search_that_is_cancelled_before_it_is_asked_for_does_not_begin(store:
 
 
 def test_whoever_waits_for_a_search_gets_its_first_plan_as_soon_as_there_is_one(store: Store) -> None:
-    job = store.desk.ask(slow(store, 9), "a", 60.0)
+    job = store.desk.ask(slow(store, 9), "a", PATIENT_S)
     assert isinstance(job, Simulation) and job.best is not None and job.state == RUNNING
     store.desk.leave("a")
 
@@ -159,7 +172,7 @@ def test_a_search_shows_what_its_best_plan_so_far_comes_to(store: Store) -> None
 def test_a_tab_that_is_not_heard_of_is_closed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(desk_module, "GONE_S", 0.5)
     job = store.desk.ask(slow(store, 5), "a", 0.0)
-    assert isinstance(job, Simulation) and soon(lambda: job.over.is_set(), 10.0)
+    assert isinstance(job, Simulation) and is_broken_off(job)
 
 
 def test_a_request_that_its_tab_has_overtaken_starts_nothing(store: Store) -> None:
@@ -176,7 +189,7 @@ def test_a_request_that_its_tab_has_overtaken_starts_nothing(store: Store) -> No
     older = desk.ask(slow(store, 12), "b", 0.0, number=3)
     assert isinstance(older, Outcome) and running(store) == [*before, slow(store, 11)] and not job.cancelled.is_set()
     desk.leave("b", 5)
-    assert soon(lambda: job.over.is_set(), 5.0) and running(store) == before
+    assert is_broken_off(job) and running(store) == before
 
 
 def test_a_tab_that_ends_while_it_asks_leaves_no_search(store: Store) -> None:
@@ -202,8 +215,9 @@ def test_a_connection_that_is_closed_ends_the_search(store: Store) -> None:
         with socket.create_connection(("127.0.0.1", server.server_port)) as wire:
             head = "POST /panel/step HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             wire.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            assert soon(lambda: slow(store, 13) in running(store), 10.0)
-        assert soon(lambda: slow(store, 13) not in running(store), 5.0)
+            assert soon(lambda: slow(store, 13) in running(store))
+            (job,) = [each for each in store.desk.jobs() if each.request.configuration == slow(store, 13)]
+        assert is_broken_off(job)
     finally:
         server.shutdown()
         server.server_close()
@@ -213,7 +227,7 @@ def test_strategies_are_simulated_behind_the_page(store: Store) -> None:
     now = quick(store, effort=0.02)
     options = alternatives(now, store.profiles.get(now.profile))
     assert [option.strategy for option in options][:2] == ["data", "owt"]
-    assert soon(lambda: not store.desk.want(options, "a"), 90.0)
+    assert soon(lambda: not store.desk.want(options, "a"))
     glances = [store.desk.glance(option) for option in options]
     assert all(glance is not None and glance.ran for glance in glances)
     for option, glance in zip(options, glances, strict=True):
@@ -268,13 +282,13 @@ def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkey
     monkeypatch.setattr(worker_process, "_work", _talks_at_length)
     process = worker_process.WorkerProcess(multiprocessing.get_context("spawn"), 0)
     job = Simulation(store._request(quick(store)), BACKGROUND, began_s=time.monotonic())
-    assert process.started(20.0)
+    assert process.started(PATIENT_S)
     process.send(job.request)
-    assert process.pipe.poll(20)  # the answer has begun, and there is no room for the rest
+    assert process.pipe.poll(PATIENT_S)  # the answer has begun, and there is no room for the rest
     assert process.rest(True)
     workers = Workers({BACKGROUND: 0})
     threading.Thread(target=workers._run, args=(job, process), daemon=True).start()
-    assert job.over.wait(20), "nobody lets it go on"
+    assert job.over.wait(PATIENT_S), "nobody lets it go on"
     assert job.outcome is not None and "ended by the machine" in job.outcome.reason
     process.kill()
 
@@ -314,13 +328,13 @@ def test_where_no_process_starts_a_sentence_is_the_answer_and_the_next_request_t
         workers = Workers({CLICKS: 1})
         store.employ(workers)
         for seed in (1, 1, 2):
-            answer = store.desk.ask(quick(store, seed=seed), "a", 30.0)
+            answer = store.desk.ask(quick(store, seed=seed), "a", PATIENT_S)
             assert isinstance(answer, Outcome) and answer.run is None
             assert "no worker process starts here: " in answer.reason and why in answer.reason
         assert store.desk.jobs() == [] and (context.room or context.refused == 4)  # the lane's start, and each request
     context.room = True
     try:
-        answer = store.desk.ask(quick(store, seed=1), "a", 60.0)
+        answer = store.desk.ask(quick(store, seed=1), "a", PATIENT_S)
         assert isinstance(answer, Outcome) and answer.run is not None
     finally:
         store.employ(None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 from small_networks import branches
 
+from benchmarks.mutations import mutated_bytes
 from dashboard.app import create_app
 from dashboard.figures.span_columns import encode
 from dashboard.state import uploads
@@ -117,6 +119,71 @@ def test_a_broken_upload_says_why(text: bytes, complaint: str) -> None:
     with pytest.raises(InputError) as error:
         uploads.execution(text, "folder/run.npz")
     assert complaint in str(error.value) and "/tmp" not in str(error.value)
+
+
+def claiming(shape: str, kind: str = "<f8", content: bytes = bytes(8)) -> bytes:
+    """An archive of one small array whose header says that it is of this shape."""
+    header = f"{{'descr': '{kind}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr(
+            "start_s.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + content
+        )
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "archive",
+    [
+        claiming("(10_000_000_000,)"),  # 80 GB
+        claiming("(2**60,)"),
+        claiming(f"({2**60},)"),  # 8 EB
+        claiming(f"({2**40}, {2**40})"),
+        claiming("(-1,)"),
+        claiming("(1"),
+        claiming("()" * 5000),
+        claiming("(1,)", kind="nonsense"),
+        claiming("(1,)", content=b""),
+    ],
+)
+def test_a_header_that_lies_is_refused(archive: bytes) -> None:
+    with pytest.raises(InputError, match=r"^run\.npz: "):
+        uploads.execution(archive, "run.npz")
+
+
+def test_an_entry_that_says_it_unpacks_to_80_gb_is_refused() -> None:
+    sound = packed()
+    entry = sound.index(b"PK\x01\x02")
+    for size in (80 * 2**30, 2**63 - 1):
+        lying = sound[: entry + 24] + min(size, 2**32 - 2).to_bytes(4, "little") + sound[entry + 28 :]
+        with pytest.raises(InputError, match="size unpacked is 4,295 MB"):
+            uploads.execution(lying, "run.npz")
+
+
+def test_damaged_archives_are_refused_or_sound() -> None:
+    drawn, refused = random.Random(3), 0
+    for _ in range(300):
+        try:
+            execution = uploads.execution(mutated_bytes(packed(), drawn), "run.npz")
+        except InputError as error:
+            assert str(error).count("\n") == 0
+            refused += 1
+        else:
+            assert execution.timeline.step_s >= 0
+    assert refused > 150
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"steps_s": ["x"]}, {"steps_s": [[1.0]]}, {"steps_s": [np.nan]}, {"steps_s": [-1.0]}, {"steps_s": [1j]},
+        {"losses": ["x"]}, {"losses": 3.0}, {"sent_bytes": [-1.0]}, {"sent_bytes": [np.inf]}, {"schema": np.inf},
+        {"stolen_share": ["x"]}, {"start_s": [[0.0]]}, {"start_s": [1j]}, {"sent_bytes": ["x"]},
+    ],
+)  # fmt: skip
+def test_columns_of_other_things_are_refused(columns: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        uploads.execution(packed(**columns), "run.npz")
 
 
 def test_nothing_pickled_is_loaded() -> None:

@@ -13,7 +13,7 @@ from small_networks import branches, chain
 
 from dashboard.figures.candidates import candidates
 from dashboard.figures.network import topology
-from dashboard.figures.partition import partition, strategies, strip_bytes
+from dashboard.figures.partition import partition, strategies
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
 from dashboard.figures.partition_rows import Strip, balance, strips_height
 from dashboard.figures.shades import shades_of
@@ -290,7 +290,7 @@ def test_the_partition_and_its_strips_write_bytes_in_the_page_s_unit(store: Stor
     totals = (outcome.flows.activation_bytes, outcome.flows.gradient_bytes, outcome.flows.replicated_bytes)
     assert written == [unit.words(float(sizes.sum())) for sizes in totals] and unit.name == "GiB"
     assert f"{unit.name} that cross" in drawn
-    strip = Strip(name="data", bytes=strip_bytes(outcome.flows))
+    strip = Strip(name="data", bytes=np.ones((len(outcome.profile.layers), 2)) * 2.0**30)
     assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, [strip], None)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; make test installs it")
 
 import torch
 from plans import planned
@@ -15,9 +15,9 @@ from sklearn.datasets import load_digits
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor, nn
-from training import descend
+from training import descend, in_threads
 
-from traces.runs.executor.execute import in_threads, whole_parameters
+from traces.runs.executor.execute import whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network

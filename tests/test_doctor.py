@@ -60,7 +60,7 @@ def test_two_small_errors_that_add_up_are_said() -> None:
 
 
 def test_three_real_steps_over_loopback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    pytest.importorskip("torch", reason="torch is not installed; make test installs it")
     write_cluster(flat_switch(2, Wire(bandwidth_bytes_per_s=1e9)), tmp_path / "pair.yaml")
     code = cli.main(["doctor", "vgg_digits", str(tmp_path / "pair.yaml"), "--network", "loopback"])
     out = capsys.readouterr().out

@@ -10,7 +10,6 @@ import random
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,6 @@ from small_networks import chain
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
-from simulator.engine.library import compile_library
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -226,22 +224,12 @@ def test_an_unknown_engine_is_named() -> None:
         engine_name("compile")
 
 
-def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_compiler_the_reference_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.engine.is_available", lambda: False)
     monkeypatch.delenv("SHARDSCOPE_ENGINE", raising=False)
     assert engine_name() == "reference"
     with pytest.raises(InputError, match="install a C compiler"):
         engine_name("compiled")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert compile_library(tmp_path / "library.so") is None
-    assert not list(tmp_path.iterdir())
-
-
-@both_engines
-def test_a_library_is_compiled_once_and_whole(tmp_path: Path) -> None:
-    path = tmp_path / "library.so"
-    assert compile_library(path) == path
-    assert list(tmp_path.iterdir()) == [path]
 
 
 @both_engines
@@ -281,7 +269,6 @@ def test_the_chain_that_binds_a_step_is_the_same(data: st.DataObject, cluster: C
     assert chains[0] == chains[1]
 
 
-@pytest.mark.alone
 @both_engines
 def test_an_interrupt_is_noticed_within_a_fifth_of_a_second() -> None:
     """64 x 63 messages at a time share a switch: one change touches thousands of classes."""
@@ -293,13 +280,13 @@ def test_an_interrupt_is_noticed_within_a_fifth_of_a_second() -> None:
     builder.add(Kind.ACTIVATION, len(grid), device=grid[:, 1], route=routes, bytes=rng.uniform(1e5, 1e6, len(grid)))
     graph, after_s = builder.build(np.zeros(64), ()), 1.0
     simulate(computing(), switch(2), IDEAL, "compiled")
-    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
-    signal.setitimer(signal.ITIMER_REAL, after_s)
-    start = time.perf_counter()
+    previous = signal.signal(signal.SIGPROF, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_PROF, after_s)  # of this process: others may keep the machine busy
+    start = time.process_time()
     try:
         with pytest.raises(KeyboardInterrupt):
             simulate(graph, cluster, IDEAL, "compiled")
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    assert time.perf_counter() - start < after_s + 0.2
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, previous)
+    assert time.process_time() - start < after_s + 0.2

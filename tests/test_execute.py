@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 
 from small_networks import switched

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, UNTIED, profile_of

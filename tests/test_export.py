@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import shardscope
+from command_line import report, shardscope
 from conftest import ROOT
 
 from simulator import files
+from simulator.exports import RUNTIMES
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
@@ -69,10 +71,12 @@ def gradients_of_one_device(script: Path) -> dict[str, Any]:
     ],
 )
 def test_a_script_trains_with_one_devices_gradients(
-    runtime: str, strategy: str, options: tuple[str, ...], tmp_path: Path
+    runtime: str, strategy: str, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script, gradients = tmp_path / "train.py", tmp_path / "gradients"
-    command = ("export", plan(tmp_path, strategy, *options), "--to", runtime, *MODEL, "--output", script)
+    """And prints its loss and step time beside what was predicted, which `check` reads."""
+    script, gradients, path = tmp_path / "train.py", tmp_path / "gradients", plan(tmp_path, strategy, *options)
+    command = ("export", path, "--to", runtime, *MODEL, "--output", script)
+    capsys.readouterr()
     assert shardscope(*command) == 0
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
@@ -80,11 +84,24 @@ def test_a_script_trains_with_one_devices_gradients(
         [*launch, "--steps", "2", "--gradients", str(gradients)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         env=environment,
         cwd=tmp_path,
     )
     assert completed.returncode == 0, completed.stderr[-2000:]
+    lines = re.findall(
+        r"^step (\d): loss ([\d.]+), step time ([\d.]+) ms, predicted ([\d.]+) ms$", completed.stdout, re.M
+    )
+    assert [line[0] for line in lines] == ["0", "1"] and all(float(line[2]) > 0 for line in lines)
+    module = loaded(script)
+    assert float(lines[0][1]) == pytest.approx(
+        module.loss_of(module.built()(module.batch(0)[0]), module.batch(0)[1]).item(), rel=1e-3
+    )
+    log = tmp_path / "train.log"
+    log.write_text(completed.stdout)
+    compared = report(capsys, "check", log, path)
+    assert compared["recorded_steps_s"] == pytest.approx([1e-3 * float(line[2]) for line in lines])
+    assert compared["predicted_s"] == pytest.approx(1e-3 * float(lines[0][3]), rel=1e-3)
     expected = gradients_of_one_device(script)
     actual: dict[str, Any] = {}
     for rank in (0, 1):
@@ -117,6 +134,7 @@ def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     made = files.read_plan(plan(tmp_path, "data"))
     split = {name: Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
+    split["loss"] = Sharding(degrees=(2, 1, 1, 1), copy=2, devices=(0, 1, 2, 3))  # one channel
     path = tmp_path / "both.json"
     bucket = Synchronisation(bucket_bytes=4 * 10**6)
     files.write_plan(replace(made, placements=split, synchronisation=bucket), path)
@@ -149,6 +167,24 @@ def test_what_a_runtime_cannot_run_is_one_line(
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
     assert not (tmp_path / "never.py").exists()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_plan_of_another_profile_or_without_a_layer_is_one_line(
+    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = plan(tmp_path, "data")
+    whole = files.read_plan(path)
+    files.write_plan(replace(whole, placements=dict(list(whole.placements.items())[1:])), tmp_path / "lacking.json")
+    capsys.readouterr()
+    for export, message in (
+        ((tmp_path / "lacking.json",), f"placements lacks layer {next(iter(whole.placements))!r}"),
+        ((path, "--profile", "vgg16_v100"), "which profile 'vgg16' lacks"),
+    ):
+        assert shardscope("export", *export, "--to", runtime, *MODEL, "--output", tmp_path / "never") == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+        assert not (tmp_path / "never").exists()
 
 
 def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:

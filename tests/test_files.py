@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -356,3 +357,29 @@ def test_a_written_cluster_is_plain_yaml(tmp_path: Path) -> None:
     content = yaml.safe_load(path.read_text())
     assert content["schema"] == 1
     assert content["devices"][0] == {"name": "a", "host": "h", "memory_bytes": 2**30}
+
+
+def test_a_full_disk_names_the_users_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own error has no name where the file was opened already."""
+
+    def full(path: Path, content: bytes) -> int:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    for target in (tmp_path / "plan.json", Path(os.devnull)):
+        with pytest.raises(OSError, match="No space left") as caught:
+            files.write_text_atomic(target, "{}")
+        assert caught.value.filename == str(target)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_standard_output_is_said() -> None:
+    code = "import sys; from simulator.cli import main; sys.exit(main(['profiles']))"
+    with open("/dev/full", "w") as out:
+        completed = subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=out, stderr=subprocess.PIPE, text=True
+        )
+    assert completed.returncode == 2
+    assert completed.stderr == "shardscope: standard output or a temporary file: No space left on device\n"

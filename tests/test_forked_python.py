@@ -40,7 +40,7 @@ def ended(kind: Any, folder: Path, argv: list[str], **options: Any) -> tuple[Any
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, *(word.format(folder=folder) for word in argv)]
     with kind(command, cwd=folder, env=environment, text=True, **streams, **options) as process:
-        out, err = process.communicate("given\n", timeout=60)
+        out, err = process.communicate("given\n", timeout=600)
     return process.returncode, out, err.splitlines()[-1:]
 
 
@@ -59,12 +59,12 @@ def test_what_it_starts_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_it_is_killed_as_any_other(tmp_path: Path) -> None:
-    program = "import time; print('ready', flush=True); time.sleep(60)"
+    program = "import time; print('ready', flush=True); time.sleep(900)"
     with ForkedPopen([sys.executable, "-c", program], stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout and process.stdout.readline() == b"ready\n" and process.poll() is None
         assert os.getsid(process.pid) == process.pid
         os.killpg(process.pid, signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
+        assert process.wait(600) == -signal.SIGKILL
 
 
 @pytest.mark.skipif(namespaces.available() is not None, reason=f"no network lab: {namespaces.available()}")

@@ -15,7 +15,8 @@ SEED, MUTATIONS = 1, 300
 @pytest.mark.parametrize("kind", formats(), ids=lambda kind: kind.name)
 def test_sound_files_are_accepted(kind: FuzzedFormat, tmp_path: Path) -> None:
     path = tmp_path / f"sound{kind.suffix}"
-    path.write_text(_dumped(kind.sound, kind.suffix) if kind.suffix in (".json", ".yaml") else kind.sound)
+    sound = _dumped(kind.sound, kind.suffix) if kind.suffix in (".json", ".yaml") else kind.sound
+    path.write_bytes(sound if isinstance(sound, bytes) else sound.encode())
     assert tried(kind, path) == ("accepted", "")
 
 

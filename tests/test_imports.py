@@ -74,7 +74,9 @@ def test_only_traces_without_their_network_need_torch(
     printed = json.loads(capsys.readouterr().out)
     assert printed.keys() == {"schema", "written", "remarks"} and list(printed["written"]) == output[1:]
     assert main(["import", str(trace), "--model", "resnet50", *output]) == 2
-    assert "pip install 'shardscope[capture]'" in capsys.readouterr().err
+    assert (
+        f"needs torch, which is not installed: {sys.executable} -m pip install 'torch>=2.6'" in capsys.readouterr().err
+    )
 
 
 def test_the_command_writes_a_profile_and_a_clusters_curves(

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from math import hypot
-from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import shardscope
 from plans import planned
 
-from benchmarks.accuracy import neusight, sailor
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster
+from simulator.language_models.card_files import read_card
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_stack import read_stack, stack_for
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, GPU_MODEL_BAND, capture_spread, step_interval
+from simulator.report.evidence import kind_of, known_evidence
+from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval
 from simulator.report.metrics import Report
 from simulator.run import run
 from simulator.units import format_time
@@ -92,19 +94,25 @@ def test_sizes_that_were_not_measured_widen_it() -> None:
     )
 
 
-def test_steps_on_gpus_carry_what_published_ones_missed() -> None:
+def test_steps_carry_what_published_ones_of_their_kind_missed() -> None:
     profile = replace(PROFILE, device="NVIDIA H100")
     report = report_of(profile, PAIR)
-    low, high = GPU_MODEL_BAND
-    assert step_interval(report, profile, PAIR).parts["model"] == (-low * report.step_s, high * report.step_s)
+    timed = known_evidence()["timed"]
+    assert kind_of(profile) == "timed" and kind_of(PROFILE) == "captured"
+    low, high = (pytest.approx(value * report.step_s) for value in (1 - timed.low, timed.high - 1))
+    assert step_interval(report, profile, PAIR).parts["model"] == (low, high)
+    other = replace(timed, low=0.5, high=2.0)
+    interval = step_interval(report, profile, PAIR, evidence=other)
+    assert interval.parts["model"] == pytest.approx((0.5 * report.step_s, report.step_s))
 
 
-def test_the_band_is_that_of_the_accuracy_page(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
-    steps = [*neusight.predicted_steps(), *sailor.predicted_steps()]
-    missed = [step.measured_s / step.predicted_s - 1 for step in steps]
-    assert len(missed) == 17
-    assert pytest.approx(tuple(np.quantile(missed, [0.05, 0.95])), abs=0.01) == GPU_MODEL_BAND
+def test_the_kind_of_a_card_is_that_of_its_stack() -> None:
+    card, stack = read_card("gpt2"), read_stack("nanotron-h100")
+    assert kind_of(modelled_profile(card, stack)) == "calibrated"
+    assert kind_of(modelled_profile(card, stack_for(read_cluster("dgx-h100")))) == "same gpu"
+    assert kind_of(modelled_profile(card, replace(stack, accelerator="a100"))) == "stated"
+    assert kind_of(replace(PROFILE, device="no such device")) is None
+    assert "off at the median of" in known_evidence()["stated"].words
 
 
 def test_the_command_line_says_the_step_of_devices_that_vary(capsys: pytest.CaptureFixture[str]) -> None:

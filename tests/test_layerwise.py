@@ -147,7 +147,7 @@ def test_effort_bounds_what_is_simulated() -> None:
     seen: list[str] = []
     planned("layerwise", two_layers(5000), switch(4), batch_size=8, objective="step", effort=1e-9, progress=seen.append)
     assert len(seen) == 1
-    with pytest.raises(InputError, match="effort is 0: it is positive"):
+    with pytest.raises(InputError, match="effort is 0: it is above 0 and at most 1000"):
         planned("layerwise", two_layers(), switch(2), batch_size=8, effort=0)
 
 

@@ -7,15 +7,16 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+from activation_bytes import gelu_block_bytes, swiglu_block_bytes
 from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
 
 from partitioners import make_plan
-from partitioners.megatron import RECOMPUTATION, balanced_stages, separable_units
+from partitioners._stages.recomputed_layers import KINDS
+from partitioners.megatron import balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
-from simulator.language_models.activations import swiglu_block_bytes
 from simulator.language_models.device_model import DeviceModel
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
@@ -23,10 +24,12 @@ from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
-from simulator.plan import StepSettings
+from simulator.plan import Plan, StepSettings
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
+from simulator.taskgraph import Floats
+from simulator.workload import Profile
 
 CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
 STACK = TrainingStack(name="plain", accelerator="h100", device=DeviceModel(), runtime=Runtime())
@@ -129,15 +132,41 @@ def test_a_device_saves_what_the_closed_form_says(
     plan = make_plan(
         "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
     )
-    model, saved = ShardedModel(profile, plan), np.zeros(2 * tensor)
-    for position in range(len(profile.layers)):
-        if profile.layers[position].name.startswith("blocks.1."):
-            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
     closed = swiglu_block_bytes(
         card.sequence, 2, card.hidden, card.heads, card.key_heads, card.ffn,
         tensor=tensor, sequence_parallel=sequence_parallel, fused=fused,
     )  # fmt: skip
-    assert saved == pytest.approx(closed, rel=1e-6)
+    assert saved_by_a_block(profile, plan) == pytest.approx(np.full(2 * tensor, closed), rel=1e-6)
+
+
+def saved_by_a_block(profile: Profile, plan: Plan) -> Floats:
+    """Bytes by device."""
+    model, saved = ShardedModel(profile, plan), np.zeros(len(plan.devices))
+    for position in range(len(profile.layers)):
+        if profile.layers[position].name.startswith("blocks.1."):
+            np.add.at(saved, model.devices[position], model.pass_bytes(position)[0])
+    return saved
+
+
+GELU = replace(CARD, kv_heads=None, ffn=4 * CARD.hidden, gated=False, norm_vectors=2, biases=True, dropout=True)
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 4, 8])
+@pytest.mark.parametrize("sequence_parallel", [True, False])
+def test_a_block_with_stored_scores_and_dropout_saves_what_korthikantis_table_says(
+    tensor: int, sequence_parallel: bool
+) -> None:
+    """And statistics of its two norms, 4 bytes a token each, which the table leaves out."""
+    scored = replace(STACK, device=replace(STACK.device, attention_kernel="scores"))
+    profile = modelled_profile(GELU, scored, batch_size=2)
+    plan = make_plan(
+        "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    closed = gelu_block_bytes(
+        GELU.sequence, 2, GELU.hidden, GELU.heads, tensor=tensor, sequence_parallel=sequence_parallel
+    )
+    statistics = 2 * 4 * 2 * GELU.sequence / (tensor if sequence_parallel else 1)
+    assert saved_by_a_block(profile, plan) == pytest.approx(np.full(2 * tensor, closed + statistics), rel=1e-6)
 
 
 @pytest.mark.parametrize("sequence_parallel", [True, False])
@@ -256,8 +285,8 @@ def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     ("strategy", "options"),
     [
         ("data", {}), ("pipeline", {"judged": False}),
-        *(("fsdp", {"recomputation": kind}) for kind in RECOMPUTATION),
-        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in RECOMPUTATION),
+        *(("fsdp", {"recomputation": kind}) for kind in KINDS),
+        *(("megatron", {"pipeline": 2, "recomputation": kind}) for kind in KINDS),
         ("megatron", {"pipeline": 2, "tensor": 2}), ("megatron", {"pipeline": 2, "tensor": 2, "context": 2}),
         ("megatron", {"pipeline": 2, "tensor": 2, "sequence_parallel": False}),
     ],
@@ -275,8 +304,105 @@ def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, optio
 def test_fsdp_recomputes_the_attention_core() -> None:
     plan = make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
     assert plan.recomputed == tuple((f"blocks.{number}.attention",) for number in range(CARD.layers))
-    with pytest.raises(InputError, match="recomputation is some: it is none, selective, full"):
+    with pytest.raises(InputError, match="recomputation is 'some': it is none, selective, op, full"):
         make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
+
+
+def kept_by_block(recomputation: str, card: ModelCard = CARD, tensor: int = 1, stack: TrainingStack = STACK) -> float:
+    """Bytes by which a peak grows with a block, on one of `tensor` devices."""
+    peaks = []
+    for layers in (4, 7):
+        profile = modelled_profile(replace(card, layers=layers), stack, batch_size=2)
+        cluster, options = star(tensor), {"tensor": tensor, "gather_again": True, "recomputation": recomputation}
+        plan = make_plan("megatron", profile, cluster, settings(2), **options)
+        graph = lower(ShardedModel(profile, plan), cluster)
+        taken = graph.allocated_bytes.sum() + graph.allocation_bytes.sum()
+        assert taken == pytest.approx(graph.freed_bytes.sum())
+        report = run(profile, cluster, plan).report
+        peaks.append(report.peak_memory_bytes - report.devices[0].static_bytes)
+    return (peaks[1] - peaks[0]) / 3
+
+
+TOKENS = 2 * CARD.sequence
+KEPT_BY_OPERATOR = 2 * TOKENS * (4 * CARD.hidden + CARD.key_channels + CARD.ffn) + 4 * TOKENS * CARD.heads
+"""torchtitan's policy: the block's input, of seven products the outputs of query, value, gate and down, and attention's
+output with its log-sum-exp."""
+
+
+def test_each_other_product_and_the_attention_are_kept_by_operator() -> None:
+    assert kept_by_block("op") == pytest.approx(KEPT_BY_OPERATOR)
+
+
+@pytest.mark.parametrize(
+    ("modules", "dropped"),
+    [
+        ("core_attn", 4 * TOKENS * CARD.heads),
+        ("layernorm", 2 * 2 * TOKENS * CARD.hidden),
+        ("mlp", 3 * 2 * TOKENS * CARD.ffn),
+        ("core_attn+layernorm", 4 * TOKENS * (CARD.heads + CARD.hidden)),
+        ("core_attn+mlp", 4 * TOKENS * CARD.heads + 6 * TOKENS * CARD.ffn),
+    ],
+)
+def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
+    """Of attention its log-sum-exp, of norms their outputs, of a feed-forward layer both halves and their product. The
+    statistics of norms go with them."""
+    statistics = 2 * 4 * TOKENS if "layernorm" in modules else 0
+    assert kept_by_block("none") - kept_by_block(modules) == pytest.approx(dropped + statistics)
+    assert kept_by_block("full") < kept_by_block(modules)
+
+
+def test_stored_scores_are_dropped_by_selective_recomputation() -> None:
+    """5as/h of Korthikanti's table 2, with one device and with four."""
+    stack = replace(STACK, keeps_scores=True)
+    for tensor in (1, 4):
+        none, selective = (kept_by_block(kind, GELU, tensor, stack) for kind in ("none", "selective"))
+        assert none - selective == pytest.approx(5 * GELU.heads * GELU.sequence * TOKENS / tensor)
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 4])
+def test_interleaving_shrinks_the_bubble_by_the_chunks(chunks: int) -> None:
+    """(p - 1) / (m v) of the passes of equal stages (Narayanan et al., SC 2021, section 2.2), links being free."""
+    card, stages, microbatches = replace(CARD, layers=16, vocabulary=1), 4, 8
+    profile = modelled_profile(card, STACK, batch_size=1)
+    free = {"update_s": 0.0, "accumulate_s": 0.0}
+    around = {**free, "forward_s": 0.0, "backward_s": 0.0, "scaling": ()}
+    passes = tuple(replace(layer, **(free if "blocks" in layer.name else around)) for layer in profile.layers)
+    profile, step = replace(profile, layers=passes), settings(microbatches, microbatches)
+    cluster = star(stages, bandwidth=1e18, latency_s=0.0)
+    plan = make_plan("megatron", profile, cluster, step, pipeline=stages, chunks=chunks, layout="equal")
+    report = run(profile, cluster, plan).report
+    block_s = sum(layer.forward_s + layer.backward_s for layer in profile.layers if layer.name.startswith("blocks.1."))
+    passes_s = microbatches * card.layers / stages * block_s
+    assert report.step_s == pytest.approx(passes_s * (1 + (stages - 1) / (microbatches * chunks)))
+    assert plan.schedule == ("interleaved" if chunks > 1 else "1f1b")
+
+
+@pytest.mark.parametrize("context", [2, 4])
+def test_context_parallelism_pays_for_keys_and_values(context: int) -> None:
+    """Beside its twin of as many tokens a device: every part gets the others' keys and values, forward and once more
+    for the backward pass, and sends gradients back; the step is longer by that."""
+    cluster, sequences = star(4), 8
+    twin = make_plan("megatron", PROFILE, cluster, settings(sequences, 2), gather_again=True)
+    options = {"context": context, "gather_again": True}
+    plan = make_plan("megatron", PROFILE, cluster, settings(sequences, 2 * context), **options)
+    plain, parted = (run(PROFILE, cluster, each).report for each in (twin, plan))
+    pair = 2 * 2 * CARD.sequence * CARD.key_channels  # bytes of a sequence's keys and values
+    others = sequences * CARD.layers * pair * (context - 1)
+    assert plain.communication_bytes.forward == plain.communication_bytes.backward == 0
+    assert parted.communication_bytes.forward == pytest.approx(2 * others, rel=0.01)
+    assert parted.communication_bytes.backward == pytest.approx(others, rel=0.01)
+    assert parted.step_s > plain.step_s
+
+
+def test_chunks_need_a_schedule_that_has_them() -> None:
+    for schedule, chunks, complaint in (("1f1b", 2, "interleaved or zero-bubble"), ("zb-v", 1, "it is 2; the step")):
+        step = replace(settings(8, 8), schedule=schedule)
+        with pytest.raises(InputError, match=complaint):
+            make_plan("megatron", PROFILE, star(2), step, pipeline=2, chunks=chunks)
+    turned = make_plan("megatron", PROFILE, star(2), replace(settings(8, 8), schedule="zb-v"), pipeline=2, tensor=1)
+    assert turned.turn == "blocks.2.norm_attention"
+    assert [turned.placements[f"blocks.{i}.q"].devices for i in range(4)] == [(0,), (1,), (1,), (0,)]
+    assert run(PROFILE, star(2), turned).report.step_s > 0
 
 
 def test_without_degrees_both_are_data_parallelism() -> None:
@@ -291,7 +417,7 @@ def test_wrong_degrees_are_named() -> None:
         make_plan("megatron", PROFILE, star(8), settings(8), tensor=3)
     with pytest.raises(InputError, match="8 replicas"):
         make_plan("megatron", PROFILE, star(8), settings(4))
-    with pytest.raises(InputError, match="recomputation is some"):
+    with pytest.raises(InputError, match="recomputation is 'some'"):
         make_plan("megatron", PROFILE, star(8), settings(8), recomputation="some")
     with pytest.raises(InputError, match="at most"):
         make_plan("megatron", PROFILE, star(32), settings(32), pipeline=32)

@@ -56,11 +56,17 @@ def test_a_runtime_holds_its_context_and_workspace_on_every_device_of_the_plan()
         Runtime(context_bytes=-1.0)
 
 
+def test_nanotron_takes_a_micro_batch_fewer_than_stages() -> None:
+    runtime = replace(TORCH_PIPELINING, spared_microbatches=1)
+    assert [runtime.fewest_microbatches("1f1b", stages) for stages in (1, 2, 3, 8)] == [1, 1, 2, 7]
+    assert [TORCH_PIPELINING.fewest_microbatches(name, 4) for name in ("1f1b", "gpipe")] == [4, 1]
+
+
 @pytest.mark.parametrize(("microbatches", "fit"), [(1, "breaks a rule"), (2, "fits"), (4, "fits")])
 def test_torch_refuses_fewer_micro_batches_than_stages(microbatches: int, fit: Fit) -> None:
     """As its Schedule1F1B does when it is made; without such a runtime the plan is simulated and fits."""
     plan = replace(PLAN, microbatches=microbatches)
     report = run(PROFILE, of_memory(1e9), plan, runtime=TORCH_PIPELINING).report
     assert report.fit == fit and report.fits == (fit == "fits")
-    assert ("a micro-batch for each of the 2 stages" in report.verdict) == (fit != "fits")
+    assert ("1f1b of 2 stages needs 2 micro-batches" in report.verdict) == (fit != "fits")
     assert run(PROFILE, of_memory(1e9), plan).report.fit == "fits"

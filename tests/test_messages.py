@@ -42,9 +42,9 @@ def one_way_ring(bandwidths: Floats, latency_s: float) -> Cluster:
 def test_a_ring_to_the_nanosecond(ranks: int, expected_ns: int) -> None:
     """100 MB over 50 GiB/s links of 500 ns, 1 ns per endpoint, as a simulator that counts whole ns gives it."""
     message_ns = np.floor(1e8 / ranks / (50 * 2**30) * 1e9) + 500
-    began = time.perf_counter()
+    began = time.process_time()
     ends_ns = ring_ends_s(np.ones(ranks), np.full(ranks, message_ns + 1))
-    taken_s = time.perf_counter() - began
+    taken_s = time.process_time() - began
     assert (ends_ns == expected_ns).all()
     assert taken_s < 1  # the goal, 0.01 s, is printed by benchmarks.speed
     exact = collectives.load("ring").ends

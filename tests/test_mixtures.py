@@ -15,8 +15,9 @@ from simulator.errors import InputError
 from simulator.expert_routing import Routing
 from simulator.language_models.accelerators import accelerator
 from simulator.language_models.block import block_operators, head_operator
+from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import operator_seconds
-from simulator.language_models.model_card import ModelCard, read_card
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -37,9 +38,8 @@ def test_a_profile_adds_up_to_its_card(card: ModelCard) -> None:
     tokens, layers = card.sequence, profile.layers
     assert profile.parameter_bytes == 2 * card.parameters
     masked = 6.0 * card.layers * card.sequence * card.query_channels  # half the scores, which MFU counts
-    biases = card.biases * (card.query_channels + 2 * card.key_channels + card.ffn + 2 * card.hidden)
     flops = 3 * sum(layer.flops for layer in layers) / tokens
-    assert flops + masked + 6.0 * card.layers * biases == pytest.approx(card.flops_per_token, rel=1e-9)
+    assert flops + masked == pytest.approx(card.flops_per_token, rel=1e-9)
     operators = list(block_operators(card, tokens, fused_activation=STACK.fused_activation))
     block = [layer for layer in layers if layer.name.startswith("blocks.1.") and not layer.name.endswith("router")]
     assert sum(layer.saved_bytes for layer in block) == pytest.approx(sum(each.saved_bytes for each in operators))
@@ -176,7 +176,7 @@ def test_every_zero_stage_and_recomputation_runs(stage: int, recomputation: str)
     report = run(PROFILE, cluster, plan).report
     plain = run(PROFILE, cluster, replace(plan, states=ParameterStates(), recomputed=())).report
     assert report.step_s >= plain.step_s * (1 - 1e-9)
-    assert (report.peak_memory_bytes < plain.peak_memory_bytes) == (stage > 0 or recomputation == "full")
+    assert (report.peak_memory_bytes < plain.peak_memory_bytes) == (stage > 0 or recomputation != "none")
 
 
 def test_wrong_degrees_of_experts_are_named() -> None:

@@ -71,5 +71,5 @@ def test_the_strategy_takes_it() -> None:
 def test_absent_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mtkahypar", None)
     hypergraph.mtkahypar.__globals__["_initialized"].cache_clear()
-    with pytest.raises(MissingExtraError, match=r"shardscope\[mtkahypar\]"):
+    with pytest.raises(MissingExtraError, match="needs mtkahypar, which is not installed"):
         parts(FLAT, [0.25] * 4)

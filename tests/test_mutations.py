@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from benchmarks.mutants import read_faults
+from benchmarks.drawn_faults import changes
+from benchmarks.mutants import ROOT, Fault, drawn_faults, read_faults
 from benchmarks.mutations import NODE_CHANGES, mutated_bytes, mutated_json, mutated_table, mutated_text
 
 VALUE = {"layers": [{"name": "a", "seconds": 0.5}, {"name": "b", "seconds": 2, "of": [1, 2]}], "batch": 8, "on": True}
@@ -17,6 +18,46 @@ TABLE = "name,seconds,bytes\na,0.5,4\nb,2,8\n"
 
 def test_the_listed_faults_are_of_todays_source() -> None:
     assert len(read_faults()) >= 60
+
+
+SOURCE = '''"""Words 1 + 2."""
+from __future__ import annotations
+LIMIT: int = 3
+def f(a: Callable[[int, int], 3], b: float = 0.5) -> int:
+    """More + words."""
+    require(a < b, "a", a + b, f"it is {a + b}")
+    if not (a == 1 and b > -2):
+        raise InputError(f"a is {a + 1}" + "b")
+    return max(f(a, b), (a + b) // 2)
+'''
+
+
+def test_rules_draw_faults_of_what_is_computed_and_of_no_words() -> None:
+    made = changes(SOURCE)
+    faults = {(change.rule, change.sound, change.faulty) for change in made}
+    assert faults == {
+        ("constant", "3", "4"), ("constant", "0.5", "1.0"), ("comparison", "<", "<="), ("comparison", "==", "!="),
+        ("comparison", ">", ">="), ("constant", "1", "2"), ("constant", "2", "3"), ("operator", "-2", "(2)"),
+        ("operator", "and", "or"), ("dropped term", "a == 1 and b > -2", "((a == 1))"), ("swapped", "max", "min"),
+        ("dropped term", "a == 1 and b > -2", "((b > -2))"),
+        ("operator", "not (a == 1 and b > -2)", "(a == 1 and b > -2)"),
+        ("swapped", "a, b", "b, a"), ("operator", "+", "-"), ("dropped term", "a + b", "(a)"), ("operator", "//", "/"),
+        ("dropped term", "a + b", "(b)"), ("dropped term", "(a + b) // 2", "(a + b)"),
+        ("dropped term", "(a + b) // 2", "(2)"),
+        ("dropped term", "max(f(a, b), (a + b) // 2)", "(f(a, b))"),
+        ("dropped term", "max(f(a, b), (a + b) // 2)", "((a + b) // 2)"),
+    }  # fmt: skip
+    for change in made:
+        fault = Fault(file="", tests=(), sound=change.sound, faulty=change.faulty, at=change.at)
+        assert compile(fault.put_into(SOURCE), "", "exec") and fault.put_into(SOURCE) != SOURCE
+
+
+def test_drawn_faults_are_of_the_seed_and_have_tests_without_digests() -> None:
+    first, again, other = (drawn_faults(30, seed) for seed in (1, 1, 2))
+    assert first == again != other
+    for fault in first:
+        assert fault.tests and not any("golden" in name for name in fault.tests)
+        assert (ROOT / fault.file).read_text() != fault.put_into((ROOT / fault.file).read_text())
 
 
 def test_the_same_seed_damages_alike() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("simulator", "partitioners", "traces", "dashboard")
+PACKAGES = ("simulator", "partitioners", "traces", "dashboard", "shardscope")
 NAMED = (*PACKAGES, "benchmarks", "tests")
 EMPTY_WORDS = {"found", "told", "mine", "given", "place", "one", "chosen"}
 """They say that somebody found or told something, not what it is."""

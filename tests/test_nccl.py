@@ -7,9 +7,10 @@ from statistics import mean
 
 import pytest
 
+from benchmarks.holdout import left_out_errors, two_parameter_errors
 from simulator.curve import Curve
 from simulator.errors import InputError
-from traces.imports.nccl_tests import collective_curves, left_out_errors, read_nccl_log, two_parameter_errors
+from traces.imports.nccl_tests import collective_curves, read_nccl_log
 
 HEAD = """# nThread 1 nGpus 2
 #   Rank  0 Pid  1 on node device  0 [0x00] A100

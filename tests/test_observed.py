@@ -89,7 +89,7 @@ def test_ranks_that_ran_something_else_are_found_out() -> None:
 
 def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
     """A real step of vgg_small over loopback by a runtime of torch's."""
-    pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+    pytest.importorskip("torch", reason="torch is not installed; make test installs it")
     from traces.runs.torch_runtimes.ddp import run_ddp
     from traces.runs.torch_runtimes.pipelining import run_pipeline
 

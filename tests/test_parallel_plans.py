@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 import parallel_programs
 from tiny_networks import profile_of

@@ -123,6 +123,17 @@ def test_gathers_run_one_ahead() -> None:
     assert shared.peak_memory_bytes < replicated.peak_memory_bytes
 
 
+@pytest.mark.parametrize(("prefetch", "exposed"), [(0, 4), (1, 1), (2, 1)])
+def test_what_stays_gathered_is_gathered_before_forward_passes_alone(prefetch: int, exposed: int) -> None:
+    """The same four layers: four gathers in all, each exposed where none is ahead, and none before backward passes."""
+    profile = chain(4, parameter_bytes=2_000_000, batch=2)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
+    plan = data_plan(profile, 2, ParameterStates(stage=3, keep_gathered=True, prefetch=prefetch))
+    done = run(profile, star(2, bandwidth=1e9, latency_s=0.0), plan)
+    assert done.report.step_s == pytest.approx(exposed * 1e-3 + 4 * 15e-3 + 1e-3, rel=1e-12)
+    assert np.count_nonzero(done.graph.kind == Kind.PARAMETERS) == 4
+
+
 @pytest.mark.parametrize(("prefetch", "exposed"), [(0, 8), (1, 1), (2, 1)])
 def test_a_recomputed_segment_of_many_buckets_is_gathered_from_its_first_layer_on(prefetch: int, exposed: int) -> None:
     """The same four layers, all recomputed together.

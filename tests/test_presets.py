@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -204,10 +205,22 @@ def test_an_achieved_share_needs_its_source_and_its_order() -> None:
 def test_reports_say_what_share_links_give(capsys: pytest.CaptureFixture[str]) -> None:
     """Of the tiers that a step can cross, until the line rate is asked for."""
     command = ["simulate", "vgg16_v100", "--cluster", "p3-8xlarge", "--strategy", "data"]
-    note = "inter 28% (26% to 32%); --efficiency TIER=1 asks for the line rate"
+    note = "inter 28% (26% to 32%); --efficiency TIER=1: at full rate"
     for options, expected in ((["--devices", "8"], True), (["--devices", "4"], False)):
         assert cli.main([*command, *options]) == 0
         printed = capsys.readouterr().out
-        assert (note in printed) == expected and "measured on such links: intra 51% (36% to 78%)" in printed
+        assert (note in printed) == expected and "measured share of line rate: intra 51% (36% to 78%)" in printed
     assert cli.main([*command, "--devices", "8", "--efficiency", "inter=1", "--efficiency", "intra=1"]) == 0
     assert "line rate" not in capsys.readouterr().out
+
+
+RENTED = ("AWS", "Azure", "Google Cloud", "Oracle", "CoreWeave", "Lambda")
+
+
+@pytest.mark.parametrize("name", catalogue.presets())
+def test_what_is_rented_has_a_price_with_its_source_and_year(name: str) -> None:
+    preset = catalogue.read_preset(name)
+    source = preset.node.sources.get("dollars_per_hour", "")
+    if any(provider in preset.title for provider in RENTED):
+        assert preset.node.dollars_per_hour
+    assert bool(preset.node.dollars_per_hour) == bool(re.search(r"list price of 20\d\d", source))

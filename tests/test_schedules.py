@@ -41,8 +41,11 @@ def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str
     profile = chain(layers, forward_s=1.0 * microbatches, backward_s=float(halves * microbatches))
     free = star(stages, bandwidth=1e30, latency_s=0.0)
     plan = staged(profile, stages, microbatches, name)
-    placements = {layer.name: Sharding(devices=(i % stages,)) for i, layer in enumerate(profile.layers)}
-    return picture(run(profile, free, replace(plan, placements=placements)), 1.0)
+    homes, turns = [*range(stages)], load(name).turns
+    homes = homes + homes[::-1] if turns else homes * chunks
+    placements = {layer.name: Sharding(devices=(home,)) for layer, home in zip(profile.layers, homes, strict=True)}
+    turn = profile.layers[stages].name if turns else ""
+    return picture(run(profile, free, replace(plan, placements=placements, turn=turn)), 1.0)
 
 
 def drawn_in_docstring(name: str) -> list[str]:
@@ -64,6 +67,47 @@ def test_accumulation_runs_as_its_docstring_draws_it() -> None:
 
 def test_interleaved_runs_as_its_docstring_draws_it() -> None:
     assert draw("interleaved", stages=2, microbatches=4, chunks=2) == drawn_in_docstring("interleaved")
+
+
+@pytest.mark.parametrize("name", ["zb-v", "v-half", "v-min"])
+def test_down_and_up_runs_as_its_docstring_draws_it(name: str) -> None:
+    assert draw(name, stages=3, microbatches=4, chunks=2) == drawn_in_docstring(name)
+
+
+def most_in_flight(name: str, stages: int, microbatches: int) -> int:
+    """Chunks whose activations a device holds, from forward to weight gradients."""
+    order = load(name).order
+    assert order is not None
+    held = []
+    for device in range(stages):
+        kinds = [instruction.kind for instruction in order(stages, device, microbatches, 2)]
+        held.append(max(np.cumsum([(kind == Kind.FORWARD) - (kind == Kind.WEIGHT) for kind in kinds])))
+        assert kinds.count(Kind.FORWARD) == kinds.count(Kind.WEIGHT) == kinds.count(Kind.BACKWARD) == 2 * microbatches
+    return int(max(held))
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 4), (3, 6), (4, 8), (8, 16), (8, 48)])
+def test_zb_v_has_no_bubble_but_the_first_passes(p: int, m: int) -> None:
+    """The last device begins p - 1 passes after the first, and then always has one to do (Qi et al., ICLR 2024, section
+    6), with the activations of 1F1B: p stages of two chunks."""
+    assert max(map(len, draw("zb-v", stages=p, microbatches=m, chunks=2))) == 6 * m + p - 1
+    assert most_in_flight("zb-v", p, m) == 2 * p
+
+
+@pytest.mark.parametrize("p", [4, 5, 8, 9, 16, 32])
+def test_v_half_and_v_min_hold_half_and_a_third(p: int) -> None:
+    """Of 2p chunks, and what the turns wait for (Qi et al., NeurIPS 2024, table 1: p / 2 + 2 and p / 3 + 2 stages)."""
+    assert p <= most_in_flight("v-half", p, 4 * p) <= p + 4
+    assert 2 * p / 3 <= most_in_flight("v-min", p, 4 * p) <= 2 * p / 3 + 4
+
+
+@pytest.mark.parametrize("name", ["zb-v", "v-half", "v-min"])
+def test_stages_that_do_not_turn_are_refused(name: str) -> None:
+    profile = chain(4)
+    plan = staged(profile, 2, 4, name)
+    round_them = {layer.name: Sharding(devices=(i % 2,)) for i, layer in enumerate(profile.layers)}
+    with pytest.raises(InputError, match="down all devices and up again"):
+        run(profile, star(2), replace(plan, placements=round_them))
 
 
 def test_pipedream_updates_after_every_backward_pass() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command_line import shardscope
 
 from partitioners._grids.calibration import (
     CONSTANTS,
@@ -16,7 +17,7 @@ from partitioners._grids.calibration import (
     predicted_steps_s,
     with_constants,
 )
-from partitioners._grids.measured_rows import measured_plan, read_rows, usable
+from partitioners._grids.measured_rows import COLUMNS, measured_plan, measured_plans, read_rows, usable
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
@@ -38,7 +39,7 @@ GRIDS = [
 
 
 def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
-    wanted = {"device.matmul_efficiency": 0.45, "runtime.forward_launch_s": 1.6e-4, "runtime.step_overhead_s": 0.01}
+    wanted = {"device.matmul_efficiency": 0.7, "runtime.forward_launch_s": 5e-5, "runtime.step_overhead_s": 0.01}
     made = with_constants(NANOTRON, wanted)
     plans = [MeasuredPlan(card=card, grid=grid, step_s=1.0) for card in (CARD, TINY) for grid in GRIDS]
     steps_s = predicted_steps_s(made, plans, NODES)
@@ -72,6 +73,49 @@ def test_a_calibration_needs_steps(tmp_path: Path) -> None:
     path.write_text("model,layers\n8B,32\n")
     with pytest.raises(InputError, match="lacks the columns hidden"):
         read_rows(path)
+
+
+RUN = dict(zip(COLUMNS, ("1B", 4, 256, 4, 512, 512, 256, 1, 1, 1, 1, 0, 1, 2, 0.5), strict=True)) | {"mem_gb": ""}
+
+
+def runs(folder: Path, *rows: dict[str, object]) -> Path:
+    """A CSV of runs."""
+    path = folder / "runs.csv"
+    path.write_text("\n".join(",".join(map(str, cells)) for cells in (rows[0], *(row.values() for row in rows))) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rule"),
+    [
+        *(("step_s", value, "it is a number above 0") for value in ("0", "-1", "abc", "", "n/a", "nan", "inf")),
+        *(("mem_gb", value, "it is a number above 0") for value in ("0", "-3", "abc", "nan", "inf")),
+        *(("dp", value, "it is a whole number") for value in ("", "2.5", "n/a")),
+        ("tied_embeddings", "maybe", "it is 0 or 1"),
+    ],
+)
+def test_a_wrong_cell_is_one_line_with_row_and_column(
+    column: str, value: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = runs(tmp_path, RUN, RUN | {column: value})
+    assert shardscope("model", "--calibrate", path, "--stack-output", tmp_path / "stack.json") == 2
+    assert capsys.readouterr().err == f"shardscope: {path}, row 2: column {column} is {value!r}: {rule}\n"
+    assert not (tmp_path / "stack.json").exists()
+
+
+def test_a_grid_that_is_none_names_its_row_and_a_row_that_failed_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"runs\.csv, row 1: zero_stage is 7"):
+        measured_plans(runs(tmp_path, RUN | {"zero": 7}))
+    failed = RUN | {"step_s": "", "status": "oom"}
+    assert len(measured_plans(runs(tmp_path, RUN | {"status": "measured"}, failed))) == 1
+    with pytest.raises(InputError, match="no row is measured"):
+        measured_plans(runs(tmp_path, failed))
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_missing_column_is_named(column: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"lacks the columns {column}"):
+        measured_plans(runs(tmp_path, {name: value for name, value in RUN.items() if name != column}))
 
 
 def test_measured_runs_within_what_the_page_says(shared_data: Path) -> None:

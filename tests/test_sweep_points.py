@@ -100,7 +100,7 @@ def test_zips_walk_in_step(profile: Path) -> None:
 
 def test_defaults_are_filled_in(profile: Path) -> None:
     (point,) = expand(Specification(parameters=NEEDED | {"profile": str(profile)}), sweep_strategies.OPTIONS).points
-    assert point.values == NEEDED | {"profile": str(profile), "devices": 4, "batch_size": 8, "seed": 0}
+    assert point.values == NEEDED | {"profile": str(profile), "devices": 4, "batch_size": 32, "seed": 0}
 
 
 def test_what_makes_no_difference_is_empty_and_not_run_twice(profile: Path) -> None:

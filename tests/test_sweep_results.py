@@ -126,7 +126,7 @@ def test_a_narrow_table_of_rows_keeps_what_is_sought(
     print_rows("of 1", [row], list(row), ("samples_per_s",))
     head, *_, last = capsys.readouterr().out.splitlines()
     assert head.split() == ["of", "1", "strategy", "samples/s", "step"]
-    assert last == "too narrow for bottleneck; --json has them"
+    assert last == "left out to fit 40 columns: bottleneck; --json has them"
 
 
 def test_a_chart_drawn_in_characters() -> None:
@@ -150,6 +150,7 @@ def test_a_chart_drawn_in_characters() -> None:
         ("peak_memory_bytes", 2**30, "1.00 GiB", "peak memory"),
         ("inter_bandwidth_bytes_per_s", 1.25e9, "10.0 Gbit/s", "inter bandwidth"),
         ("dollars_per_step", 7.25e-5, "$7.25e-05", "dollars per step"),
+        ("dollars_per_sample", 4.5e-6, "$4.5", "$/million samples"),
         ("microbatches", None, "-", "microbatches"),
         ("tasks", 12345, "12,345", "tasks"),
     ],
@@ -218,7 +219,7 @@ def test_a_files_suffix_says_what_is_written(swept: Path, tmp_path: Path, capsys
 
 
 def test_a_chart_is_written_as_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs the extra `png`: pip install 'shardscope[png]'")
+    pytest.importorskip("matplotlib", reason="needs the extra `png`: make test installs it")
     write_png(chart("t", {"a": [{"x": 1, "y": 2.0}, {"x": 2, "y": 30.0}]}, "x", "y"), tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
 

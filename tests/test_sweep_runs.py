@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +47,7 @@ def profile(tmp_path: Path) -> Path:
 
 
 def table(folder: Path) -> list[tuple[Any, ...]]:
-    with closing(read_only(folder)) as connection:
+    with read_only(folder) as connection:
         return [tuple(row) for row in connection.execute("SELECT * FROM points ORDER BY number")]
 
 
@@ -66,7 +65,7 @@ def context(points: Points, plans: Path | None = None) -> SweepContext:
 
 
 def column(folder: Path, name: str) -> list[Any]:
-    with closing(read_only(folder)) as connection:
+    with read_only(folder) as connection:
         return [row[0] for row in connection.execute(f"SELECT {name} FROM points ORDER BY number")]
 
 
@@ -76,8 +75,8 @@ def test_a_row_holds_what_the_simulator_says(profile: Path, tmp_path: Path) -> N
     cluster = read_cluster("gcp-v100", devices=3)
     cluster = cluster.with_tier("inter", latency_s=1e-3).with_tier("intra", latency_s=2e-3)
     read = files.read_profile(profile)
-    report = run(read, cluster, sweep_strategies.make_plan("turns", read, cluster, StepSettings(batch_size=8))).report
-    with closing(read_only(tmp_path / "out")) as connection:
+    report = run(read, cluster, sweep_strategies.make_plan("turns", read, cluster, StepSettings(batch_size=24))).report
+    with read_only(tmp_path / "out") as connection:
         stored = dict(connection.execute("SELECT * FROM points").fetchone())
     assert stored["step_s"] == report.step_s > 6
     assert stored["communication_bytes"] == report.communication_bytes.total > 0
@@ -110,7 +109,7 @@ def test_sharing_between_points_changes_no_row(tmp_path: Path) -> None:
     points = expand(specification, {name: tuple(options(name)) for name in strategies()})
     assert [len(lot) for lot in lots(points.points)] == [6] * 8
     run_sweep(points, partitioners.make_plan, tmp_path / "out", partial(Processes, jobs=2), ignore)
-    with closing(read_only(tmp_path / "out")) as connection:
+    with read_only(tmp_path / "out") as connection:
         rows = [dict(row) for row in connection.execute("SELECT * FROM points ORDER BY number")]
     for point, row in list(zip(points.points, rows, strict=True))[::5]:
         for cache in (optcnn._choices, optcnn._traffic, optcnn._collectives, optcnn._compute_s):
@@ -135,7 +134,7 @@ def test_points_of_one_speed_share_what_follows_from_their_links() -> None:
     machine = next(iter(points.inputs.machines.values()))
     for point in points.points:
         cluster = points.inputs.cluster(point.values)
-        assert cluster.known_ways is points.inputs.cluster(points.points[0].values).known_ways
+        assert cluster.ways is points.inputs.cluster(points.points[0].values).ways
         assert cluster.speeds == tuple(30 * speed for speed in machine.speeds)
         by_tier = {link.tier: link for link in cluster.links}
         assert by_tier["inter"].bandwidth_bytes_per_s == point.values["inter_bandwidth_bytes_per_s"]
@@ -183,7 +182,7 @@ def test_fits_leaves_out_what_does_not(profile: Path, tmp_path: Path) -> None:
         assert column(folder, "status") == statuses
     assert column(tmp_path / "out1", "error")[1:] == [
         "does not fit: node0/gpu0 needs 18.0 GiB of 16.0 GiB for parameters, gradients and optimizer state alone",
-        "does not fit: node0/gpu0 needs 20.0 GiB of 16.0 GiB, mostly saved activations",
+        "does not fit: node0/gpu0 needs 40.0 GiB of 16.0 GiB, mostly saved activations",
     ]
     assert column(tmp_path / "out0", "fits") == [1, 0, 0]
 
@@ -231,13 +230,13 @@ def test_two_sweeps_in_one_folder_are_refused(profile: Path, tmp_path: Path) -> 
 
     def hold(results: list[PointResult], pace: Pace) -> None:
         started.set()
-        assert release.wait(30)
+        assert release.wait(600)
 
     first = threading.Thread(
         target=run_sweep, args=(points, sweep_strategies.make_plan, tmp_path / "out", partial(Processes, jobs=1), hold)
     )
     first.start()
-    assert started.wait(30)
+    assert started.wait(600)
     try:
         for resume in (False, True):
             with pytest.raises(InputError, match="another sweep is running in it"):
@@ -328,7 +327,7 @@ def pending(folder: Path) -> int:
 
 
 def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:
-    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: make test installs it")
     points = sweep_strategies.points(profile, strategy=["turns", "raises"], microbatches=[1, 2, 4])
     start = partial(Dask, address=None, jobs=2)
     run_sweep(points, sweep_strategies.make_plan, tmp_path / "dask", start, ignore)
@@ -336,7 +335,7 @@ def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None
 
 
 def test_a_scheduler_that_is_not_there(profile: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("distributed", reason="needs the extra `cluster`: pip install 'shardscope[cluster]'")
+    pytest.importorskip("distributed", reason="needs the extra `cluster`: make test installs it")
     monkeypatch.setattr("simulator.sweep.engines.CONNECT_S", 0.2)
     with pytest.raises(InputError, match=r"scheduler tcp://127\.0\.0\.1:9 does not answer"):
         Dask(context(sweep_strategies.points(profile)), "tcp://127.0.0.1:9", jobs=1)

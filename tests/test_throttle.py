@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from simulator.lowering.costs.sample_shares import split_by_time
 from traces.elastic.balanced_shares import MeasuredShares, fitted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
-pytest.importorskip("sklearn", reason="scikit-learn is not installed; pip install 'shardscope[test]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed; make test installs it")
 
 from dataclasses import replace
 from itertools import islice
@@ -16,17 +16,17 @@ from plans import planned
 from small_networks import switched
 from tiny_networks import profile_of
 from torch import Tensor
-from training import descend
+from training import descend, in_threads
 
+from benchmarks.demonstrated import DemonstratedPlan
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
-from traces.convergence.demonstration import DemonstratedPlan
 from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.convergence.stale_training import MOMENTUM_OF, Recipe
 from traces.results.validation_cases import LabNetwork
-from traces.runs.executor.execute import in_threads, whole_parameters
+from traces.runs.executor.execute import whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import load

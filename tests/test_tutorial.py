@@ -17,7 +17,7 @@ from conftest import ROOT
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
-pytest.importorskip("torch", reason="torch is not installed; pip install 'shardscope[capture]'")
+pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 COMMANDS = re.findall(r"^    ((?:shardscope|torchrun) .+)$", (ROOT / "docs/tutorial.md").read_text(), re.MULTILINE)
 PROGRAM = "import sys; from simulator.cli import main; sys.argv[0] = 'shardscope'; sys.exit(main())"
 PREFIXES = {"shardscope": [sys.executable, "-c", PROGRAM], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
@@ -41,16 +41,16 @@ def served(command: str, folder: Path) -> bool:
     )
     try:
         assert process.stdout
-        ends_s = time.monotonic() + 60
+        ends_s = time.monotonic() + 600
         for line in process.stdout:
             if address := re.search(r"http://127\.0\.0\.1:\d+", line):
-                with urlopen(address[0], timeout=30) as page:
+                with urlopen(address[0], timeout=600) as page:
                     return bool(page.status == 200)
             assert time.monotonic() < ends_s
         return False
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=600)
 
 
 def test_the_tutorial_goes_from_capture_to_a_real_run() -> None:
@@ -65,7 +65,7 @@ def test_every_command_runs(tmp_path: Path) -> None:
             assert served(command, tmp_path)
             continue
         completed = subprocess.run(
-            argv(command), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+            argv(command), cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=600, check=False
         )
         assert completed.returncode == 0, f"{command}\n{completed.stderr[-2000:]}"
     names = {path.name for path in tmp_path.iterdir()}

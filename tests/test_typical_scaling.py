@@ -144,9 +144,11 @@ def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
     first, *rest = capsys.readouterr().out.splitlines()
     assert first.endswith("batch 16 (8 per device: weak scaling)") and not any("typical" in line for line in rest)
     assert cli.main([*command, "--strategies", "data", "--batch-size", "4"]) == 0
-    first, *_, second = capsys.readouterr().out.partition("strategy")[0].strip().splitlines()
-    assert first.endswith("batch 4")
-    assert second.startswith("note: times at 2 of 8 samples: typical curve of GPUs, ") and "; step " in second
+    first, *_, last = capsys.readouterr().out.splitlines()
+    assert first.endswith("batch 4") and last.startswith("note: data: the profile lacks sizes that it computes at")
+    assert cli.main([*command, "--strategies", "data", "--batch-size", "4", "--verbose"]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("note: data, times at 2 of 8 samples: typical curve of GPUs, ") and "; step " in last
     assert cli.main([*command, "--strategies", "data", "--batch-size", "4", "--json"]) == 0
     low_s, high_s = json.loads(capsys.readouterr().out)["strategies"][0]["report"]["step_band_s"]
     assert 0 < low_s < high_s

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -21,16 +22,17 @@ from simulator.plan import Plan, Sharding
 from traces.capture.fx_steps import Trained
 from traces.runs.executor.execute import (
     execution_of_ranks,
-    in_threads,
     random_batch,
     whole_parameters,
 )
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_parts import Slot
+from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 
 CLUSTER = switched([1.0] * 3)
+T = TypeVar("T")
 
 
 def script_of(plan: Plan, cluster: Cluster = CLUSTER, network: Network = MIXED) -> Script:
@@ -52,6 +54,27 @@ def sharded(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tens
     ranks = in_threads(script, work, timeout_s=20)
     losses = list(execution_of_ranks([seen for seen, _ in ranks]).losses)
     return losses, whole_parameters(script, [held for _, held in ranks]), [seen for seen, _ in ranks]
+
+
+def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
+    """What `work` returns for each rank's worker; ranks are threads of this process and communicate in memory.
+
+    timeout_s: seconds after which a wait for another rank fails with RunError.
+
+    Meanwhile torch's operators use one thread each.
+    """
+    count, threads = len(script.cluster.devices), torch.get_num_threads()
+    group = ThreadGroup(count, timeout_s)
+    workers = [Worker(script, rank, Threads(group, rank)) for rank in range(count)]
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            futures = [pool.submit(work, worker) for worker in workers]
+            return [future.result() for future in futures]
+    finally:
+        torch.set_num_threads(threads)
+        for worker in workers:
+            worker.close()
 
 
 def alone(script: Script, steps: int = 1) -> tuple[list[float], dict[str, Tensor], dict[str, Tensor]]:

@@ -9,7 +9,10 @@ llm_foundry      MPT under FSDP on 8 to 128 A100-40, from model cards
 dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards and one factor
 torchtitan       Llama 3.1 8B and 70B under FSDP and tensor parallelism on 8 to 256 H100
 simumax          Llama 3 blocks on 8 B200, operators from tables by shape
-megatron_golden  peak memory of GPT in Megatron-LM's functional tests, closed forms
-summary          the sets of the page, a row each
-_steps           a predicted step beside its measurement, tables, the figures below them
+megatron_golden  peak memory of GPT in Megatron-LM's functional tests
+summary          the sources of the page, a row each
+_steps           a published run beside its prediction, and the figures of many
+_source          a source of runs as a section of the page and an entry of its data file
+_grids           runs of language models, predicted by card, grid, preset and stack
+_plans           the step of a plan of a profile
 """

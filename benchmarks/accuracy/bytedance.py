@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy._steps import PredictedStep, mean_error, steps_table, summary, worst_error
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep, mean_error, worst_error
 from benchmarks.published import shared_data, table
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
@@ -81,31 +82,30 @@ def authors_steps() -> list[PredictedStep]:
     ]
 
 
-def section() -> str:
-    """The section of the page."""
+def source() -> Source:
     steps, authors = predicted_steps(), authors_steps()
     heads = ["work of samples", "mean error", "but for two steps: from", "to", "standard deviation"]
     planned = (("all alike", False), ("as recorded", True))
     spreads = table(heads, [[name, *_spread(planned_steps(with_work))] for name, with_work in planned])
-    repeats = statistics.stdev(each.measured_s for each in steps) / statistics.fmean(each.measured_s for each in steps)
-    floor = f"the recorded steps differ by {repeats:.1%} (standard deviation over mean)"
-    return f"""## A production job replayed (ByteDance, {JOB})
+    measured = [job().step_s(step) for step in job().steps]
+    repeats = statistics.stdev(measured) / statistics.fmean(measured)
+    return Source(
+        title=f"A production job replayed (ByteDance, {JOB})",
+        method=f"""{job().replicas} replicas x {job().stages} stages, {job().microbatches} micro-batches, {len(steps)}
+recorded steps. `traces/imports/bytedance.py` makes profile, plan and the recorded Timeline of it; the replay takes
+every operation's duration as recorded, an unusual all-reduce too, and lets our 1F1B decide when each begins. Host time
+between two operations is in the recording but no operation, so it is missing here, as in the authors' own
+simulation, which is {mean_error(authors):.2%} off on average and {worst_error(authors):+.2%} at worst.""",
+        steps=steps,
+        calibrated="durations of operations are those of the step itself",
+        not_expressed={},
+        noise_floor=f"the recorded steps differ by {repeats:.1%} (standard deviation over mean)",
+        after=f"""From the plan alone, whose profile has the median of every pass, and with the work of each step's own
+samples in it (`Plan.work`, {len(job().plan.work)} numbers, which vary by {job().profile.work_deviation:.1%} over
+the job). Two steps had an all-reduce of 266 and 281 ms where the others had 10.
 
-{job().replicas} replicas x {job().stages} stages, {job().microbatches} micro-batches, {len(steps)} recorded steps.
-`traces/imports/bytedance.py` makes profile, plan and the recorded Timeline of it; the replay takes every operation's
-duration as recorded, an unusual all-reduce too, and lets our 1F1B decide when each begins. Host time between two
-operations is in the recording but no operation, so it is missing here, as in the authors' own simulation, which is
-{mean_error(authors):.2%} off on average and {worst_error(authors):+.2%} at worst.
-
-From the plan alone, whose profile has the median of every pass, and with the work of each step's own samples in it
-(`Plan.work`, {len(job().plan.work)} numbers, which vary by {job().profile.work_deviation:.1%} over the job). Two steps
-had an all-reduce of 266 and 281 ms where the others had 10.
-
-{spreads}
-
-{steps_table(steps)}
-
-{summary(steps, floor)}"""
+{spreads}""",
+    )
 
 
 def _spread(steps: Sequence[PredictedStep]) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import partitioners
-from benchmarks.accuracy._steps import PredictedStep, steps_table, summary
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
 from benchmarks.published import shared_data, table
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
@@ -54,38 +54,33 @@ def predicted_steps() -> list[PredictedStep]:
             name=f"ResNet-50, {GPUS} x {model.profile.batch_size} images",
             predicted_s=step_seconds(model.profile, read_cluster(CLUSTER, devices=GPUS), model.plan),
             measured_s=span_s,
+            counted=False,
             note="host-bound: the GPUs wait for their launches",
         )
     ]
 
 
-def section() -> str:
-    """The section of the page."""
+def source() -> Source:
     head = ["bucket", "elements", "recorded", "all-reduce ms", "recorded ms"]
-    all_buckets, steps = buckets(), predicted_steps()
     rows = [
         [number, f"{each.elements:,}", f"{each.recorded_elements:,}", _ms(each.seconds), _ms(each.recorded_s)]
-        for number, each in enumerate(all_buckets, 1)
+        for number, each in enumerate(buckets(), 1)
     ]
-    errors = [each.elements / each.recorded_elements - 1 for each in all_buckets]
-    return f"""## ResNet-50 on two A100, DistributedDataParallel (Holistic Trace Analysis)
-
-One recorded step. torch's first bucket holds {FIRST_BUCKET_BYTES // 2**20} MiB where the size is left at its default
-(`--first-bucket 1MiB`). Elements are equal or wrong; there is no error in between. Times of an all-reduce are those of
-the preset `{CLUSTER}`, nccl-tests on two A100 of another cluster (NVLink); the recorded ones hold waiting for the other
-GPU, whose host launches later.
-
-{table(head, rows)}
-
-Elements of {len(all_buckets)} buckets: mean absolute error {statistics.fmean(map(abs, errors)):.1%}; bias \
-{statistics.fmean(errors):+.1%}; worst {max(errors, key=abs):+.1%}; noise floor: none, they are counted.
-
-The step itself says nothing about a simulator of GPUs: its GPU waited for launches most of the time. Layers and
-step are of the same recording, so this row is no prediction of compute either.
-
-{steps_table(steps)}
-
-{summary(steps, "one step was recorded")}"""
+    return Source(
+        title="ResNet-50 on two A100, DistributedDataParallel (Holistic Trace Analysis)",
+        method=f"""One recorded step. torch's first bucket holds {FIRST_BUCKET_BYTES // 2**20} MiB where the size is
+left at its default (`--first-bucket 1MiB`). Elements of buckets are equal or wrong; there is no error in between. Times
+of an all-reduce are those of the preset `{CLUSTER}`; the recorded ones hold waiting for the other GPU, whose host
+launches later. The step says nothing about a simulator of GPUs, and is not counted: its GPU waited for launches
+most of the time, and layers and step are of the same recording.""",
+        steps=predicted_steps(),
+        commands=f"shardscope simulate {PROFILE} --cluster {CLUSTER} --devices {GPUS} --strategy data "
+        "--first-bucket 1MiB",
+        calibrated="layers are those of the recorded step",
+        not_expressed={},
+        noise_floor="one step was recorded",
+        after=table(head, rows),
+    )
 
 
 def _ms(seconds: float) -> str:

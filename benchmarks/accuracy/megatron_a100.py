@@ -1,11 +1,11 @@
-"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-a100`."""
+"""GPT of 22 billion to a trillion parameters under Megatron-LM on 8 to 512 A100, by the stack `megatron-2022-a100`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from benchmarks.accuracy._grids import PublishedRun, predicted, verdicts
-from benchmarks.accuracy._steps import steps_table, summary
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 
@@ -22,6 +22,7 @@ class PublishedSteps:
     accumulation: int
     full_s: float
     attention_s: float
+    chunks: int = 1
 
 
 STEPS = {
@@ -29,11 +30,12 @@ STEPS = {
         layers=48, hidden=6144, heads=64, pipeline=1, microbatch=4, accumulation=1, full_s=1.42, attention_s=1.10
     ),
     "175B": PublishedSteps(
-        layers=96, hidden=12288, heads=96, pipeline=8, microbatch=1, accumulation=64, full_s=18.13, attention_s=13.75
+        layers=96, hidden=12288, heads=96, pipeline=8, microbatch=1, accumulation=64, full_s=18.13, attention_s=13.75,
+        chunks=3,
     ),
     "530B": PublishedSteps(
         layers=105, hidden=20480, heads=128, pipeline=35, microbatch=1, accumulation=280, full_s=49.05,
-        attention_s=37.83,
+        attention_s=37.83, chunks=3,
     ),
     "1T": PublishedSteps(
         layers=128, hidden=25600, heads=160, pipeline=64, microbatch=1, accumulation=512, full_s=94.42,
@@ -56,33 +58,27 @@ def _both_ways(name: str, steps: PublishedSteps) -> list[PublishedRun]:
     )  # fmt: skip
     grid = TrainingGrid(
         tensor=8, pipeline=steps.pipeline, microbatch=steps.microbatch, accumulation=steps.accumulation,
-        recomputation="full",
+        chunks=steps.chunks, recomputation="full",
     )  # fmt: skip
     attention = replace(grid, recomputation="selective")
     ways = (("blocks recomputed", grid, steps.full_s), ("attention recomputed", attention, steps.attention_s))
-    note = "stages are interleaved there, not here" if name in ("175B", "530B") else ""
     return [
         PublishedRun(
-            name=f"{name} on {grid.devices} GPUs, {way}", card=card, grid=placed, preset="dgx-a100",
-            measured_s=seconds, note=note,
+            name=f"{name} on {grid.devices} GPUs, {way}", card=card, grid=placed, preset="dgx-a100", memory="80GiB",
+            stack="megatron-2022-a100", measured_s=seconds,
         )
         for way, placed, seconds in ways
     ]  # fmt: skip
 
 
-def section() -> str:
-    """The section of the page."""
-    done = [predicted(run) for run in runs()]
-    steps = [each.step for each in done]
-    return f"""## GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)
-
-By the stack `megatron-a100`, whose constants are stated, from SimuMax's table of an A100 and the FlashAttention-2
-paper; the network that of the preset. Its GPUs have 40 GiB, those of the runs 80: whether a plan fits is not counted.
-The first, of a card file with these sizes:
-
-    {done[0].run.command}
-
-{steps_table(steps)}
-
-{summary(steps, "no repeats in the source")}
-{verdicts(done).partition(" Said not")[0]}"""
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="GPT of 22B to 1T under Megatron-LM on 8 to 512 A100 (Korthikanti et al.)",
+        method="By the stack `megatron-2022-a100`, whose constants are stated, from data sheets and tables of kernels; "
+        "scores are written to memory, as then. Stages of the 175B and the 530B are interleaved three times. The "
+        "command's card is a file with these sizes.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={},
+    )

@@ -1,74 +1,44 @@
-"""Peak memory of GPT in Megatron-LM's functional tests, from published closed forms and the recipe of its optimizer."""
+"""Peak memory of GPT in Megatron-LM's functional tests: each a card and a grid, simulated by `megatron-a100`."""
 
 from __future__ import annotations
 
 import csv
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
 
-from benchmarks.published import shared_data, table
-from simulator.language_models.activations import gelu_block_bytes
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
+from benchmarks.published import shared_data
+from partitioners._grids.grid_plan import grid_plan, simulate_options
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack, stack_for
+from simulator.network.catalogue import read_preset
+from simulator.run import step_report
 
+PRESET, STACK = "dgx-a100", "megatron-a100"
 VOCABULARY, PADDED_TO = 50257, 128
 """GPT-2's, padded to a multiple for every tensor rank, as Megatron-LM does."""
-STATE_BYTES, MASTER_BYTES = 6, 12
-"""bf16 weight and fp32 gradient; fp32 weight and two moments, which the distributed optimizer shares."""
-WORKSPACE_BYTES = 100e6
-"""Libraries' workspaces: the median of what these runs hold between steps (not at the peak) above their states."""
-LOGIT_BYTES = 6
-"""bf16 logits and their fp32 copy, which the loss turns into the gradient in place."""
 GPUS = 8
 OLD_SOFTWARE = "dracooci"
 """In the name of recordings whose software is that old. The names do not say so: that they are is seen in their peaks,
 of which those in deterministic mode have room for the scores and the others not."""
 DEFERRED = "defer_embedding_wgrad_compute"
-"""In the name of tests that multiply out the head's weight gradients after the last micro-batch."""
+"""In the name of tests that multiply out the head's weight gradients after the last micro-batch, as no plan says."""
 Row = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictedPeak:
-    """Bytes of the last rank, predicted with an attention that keeps no scores and with one that does.
-
-    stated: whether the test says which of them it takes; keeps_scores: which, as it says or as its software chooses.
-    """
-
-    name: str
-    without_bytes: float
-    with_bytes: float
-    measured_bytes: float
-    stated: bool
-    keeps_scores: bool
-
-    @property
-    def error(self) -> float:
-        return (self.with_bytes if self.keeps_scores else self.without_bytes) / self.measured_bytes - 1
-
-    @property
-    def nearer_error(self) -> float:
-        errors = (self.with_bytes / self.measured_bytes - 1, self.without_bytes / self.measured_bytes - 1)
-        return min(errors, key=abs)
-
-
-def predicted_peaks() -> list[PredictedPeak]:
-    """Every training test of a dense GPT whose sizes and degrees are stated, of equal stages on 8 GPUs."""
+def stated_rows() -> list[Row]:
+    """The tests, also those that no plan says."""
     with (shared_data() / "megatron-golden" / "rows.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return [
-        PredictedPeak(
-            name=row["golden"], without_bytes=_peak_bytes(row, scores=False), with_bytes=_peak_bytes(row, scores=True),
-            measured_bytes=float(row["mem_max_alloc_bytes"]), stated=states is not None,
-            keeps_scores=_falls_back(row) if states is None else states,
-        )
-        for row in rows
-        if row["golden"].startswith("gpt/") and row["mem_max_alloc_bytes"] and _is_stated(row)
-        for states in [_keeps_scores(row)]
-    ]  # fmt: skip
+    return [row for row in rows if row["golden"].startswith("gpt/") and row["mem_max_alloc_bytes"] and _is_stated(row)]
 
 
 def _is_stated(row: Row) -> bool:
-    """Whether the closed forms' sizes are in the row: 1,024 positions, all heads with keys, one kind of block."""
+    """Whether card and grid are in the row: 1,024 positions, all heads with keys, one kind of block."""
     sizes = ("num-layers", "hidden-size", "num-attention-heads", "micro-batch-size", "pipeline-model-parallel-size")
     plain = not any(row[name] for name in ("num-experts", "num-query-groups", "fp8-format", "vocab-size"))
     other = any(word in row["golden"] for word in ("inference", "grpo", "uneven", "account_for"))
@@ -94,73 +64,75 @@ def _number(row: Row, name: str) -> int:
     return int(row[name] or 1)
 
 
-def _peak_bytes(row: Row, *, scores: bool) -> float:
-    """Of the last stage, which the tests record: its states, the blocks' activations in flight and the logits."""
-    tensor, pipeline = _number(row, "tensor-model-parallel-size"), _number(row, "pipeline-model-parallel-size")
-    context, samples = _number(row, "context-parallel-size"), _number(row, "micro-batch-size")
-    hidden, layers = _number(row, "hidden-size"), _number(row, "num-layers") // pipeline
+def card_of(row: Row) -> ModelCard:
+    """The network of a row, with dropout as Megatron-LM has it where nobody says otherwise."""
+    tensor, hidden = _number(row, "tensor-model-parallel-size"), _number(row, "hidden-size")
     padded = -(-VOCABULARY // (PADDED_TO * tensor)) * PADDED_TO * tensor
-    matrices = 12 * hidden**2 * layers + padded * hidden  # the head's table is the embedding's
-    parameters = matrices / tensor + 13 * hidden * layers
-    replicas = GPUS // (tensor * pipeline)
-    shared = replicas if row["use-distributed-optimizer"] else 1
-    states = parameters * (STATE_BYTES + MASTER_BYTES / shared)
-    if row["data-parallel-sharding-strategy"] == "optim_grads_params":
-        states = parameters * (STATE_BYTES + MASTER_BYTES) / replicas
-    tokens = samples * 1024 / context
-    logits = LOGIT_BYTES * tokens * padded / tensor
-    if DEFERRED in row["golden"]:  # until then the head's inputs and the gradients of its logits stay, in bf16
-        earlier = int(row["global-batch-size"]) // (samples * replicas // context) - 1
-        logits += earlier * 2 * tokens * (hidden + padded / tensor)
-    return states + WORKSPACE_BYTES + _kept_bytes(row, layers, scores) + logits
+    return ModelCard(
+        name="gpt", layers=_number(row, "num-layers"), hidden=hidden, heads=_number(row, "num-attention-heads"),
+        ffn=4 * hidden, vocabulary=padded, sequence=1024, gated=False, norm_vectors=2, biases=True,
+        tied_embeddings=True, positions=1024, dropout=True,
+    )  # fmt: skip
 
 
-def _kept_bytes(row: Row, layers: int, scores: bool) -> float:
-    """Activations of the last stage: one micro-batch, or as many chunks as interleaved 1F1B warms up with."""
+def grid_of(row: Row) -> TrainingGrid:
+    """The plan of a row."""
     tensor, pipeline = _number(row, "tensor-model-parallel-size"), _number(row, "pipeline-model-parallel-size")
     context, samples = _number(row, "context-parallel-size"), _number(row, "micro-batch-size")
-    full = row["recompute-granularity"] == "full"
-    block = gelu_block_bytes(
-        1024 // context, samples, _number(row, "hidden-size"), _number(row, "num-attention-heads"), tensor=tensor,
+    data = GPUS // (tensor * pipeline * context)
+    blocks, chunk = _number(row, "num-layers") // pipeline, row["num-layers-per-virtual-pipeline-stage"]
+    shares_all = row["data-parallel-sharding-strategy"] == "optim_grads_params"
+    return TrainingGrid(
+        data=data, tensor=tensor, pipeline=pipeline, context=context, microbatch=samples,
+        accumulation=int(row["global-batch-size"]) // (samples * data), chunks=blocks // int(chunk) if chunk else 1,
+        zero_stage=3 if shares_all else 1 if row["use-distributed-optimizer"] else 0,
         sequence_parallel=bool(row["sequence-parallel"]),
-        # an attention that keeps no scores holds what "selective" does of the stored ones
-        recomputation="full" if full else "none" if scores else "selective",
+        recomputation="full" if row["recompute-granularity"] == "full" else "none",
     )  # fmt: skip
-    chunk = int(row["num-layers-per-virtual-pipeline-stage"] or layers)
-    chunks = layers // chunk
-    return block * chunk * ((chunks - 1) * pipeline + 1 if chunks > 1 else 1)
 
 
-def _figures(errors: Sequence[float]) -> list[str]:
-    within = sum(abs(error) <= 0.05 for error in errors) / len(errors)
-    mean, median = statistics.fmean(map(abs, errors)), statistics.median(map(abs, errors))
-    worst = max(errors, key=abs)
-    return [str(len(errors)), f"{mean:.1%}", f"{median:.1%}", f"{statistics.fmean(errors):+.1%}", f"{worst:+.1%}",
-            f"{within:.0%}"]  # fmt: skip
+def predicted_peak(row: Row) -> PredictedStep:
+    """Of the last device, which the tests record."""
+    states = _keeps_scores(row)
+    known = {"name": row["golden"], "family": "attention is stated" if states is not None else "as software chooses"}
+    measured = float(row["mem_max_alloc_bytes"])
+    if DEFERRED in row["golden"]:
+        note = "refused: defers the head's weight gradients to the end of a step"
+        return PredictedStep(**known, measured_peak_bytes=measured, counted=False, note=note)
+    scores = _falls_back(row) if states is None else states
+    peak_bytes = _simulated_bytes(card_of(row), grid_of(row), scores)
+    return PredictedStep(**known, measured_peak_bytes=measured, peak_bytes=peak_bytes)
 
 
-def section() -> str:
-    """The section of the page."""
-    peaks = predicted_peaks()
-    silent = [peak for peak in peaks if not peak.stated]
-    plain = [peak.without_bytes / peak.measured_bytes - 1 for peak in silent]
-    rows = [
-        ["stated", *_figures([peak.error for peak in peaks if peak.stated])],
-        ["not stated, as the software chooses", *_figures([peak.error for peak in silent])],
-        ["not stated, no scores assumed", *_figures(plain)],
-        ["not stated, the nearer of both", *_figures([peak.nearer_error for peak in silent])],
-    ]
-    return f"""## Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)
+@cache
+def _simulated_bytes(card: ModelCard, grid: TrainingGrid, scores: bool) -> float:
+    cluster = read_preset(PRESET).build(GPUS)
+    stack = read_stack(STACK)
+    kernel = replace(stack.device, attention_kernel="scores") if scores else stack.device
+    stack = stack_for(cluster, replace(stack, device=kernel))
+    profile = modelled_profile(card, stack, batch_size=grid.microbatch)
+    plan = grid_plan(grid, profile, cluster, stack)
+    return step_report(profile, cluster, plan, runtime=stack.runtime).devices[-1].peak_memory_bytes
 
-Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200): states by the recipe of Megatron-LM's optimizer, activations
-by the closed form of Korthikanti et al. (arXiv 2205.05198, table 2) as many times as 1F1B or its interleaved form has
-them in flight there, {LOGIT_BYTES} bytes per logit, and {WORKSPACE_BYTES / 1e6:.0f} MB of libraries' workspaces, which
-the memory between steps says. Dense networks of equal stages that train on 1,024 positions with stated sizes; whether
-their attention keeps its scores is stated, or their blocks are Megatron-LM's own, which keep them. Others leave that to
-Transformer Engine, which keeps scores where a deterministic step meets software of before 2024; which recordings are so
-old is seen in their peaks, one fact taken from what is compared. Tests that defer the head's weight gradients keep its
-inputs and gradients of all micro-batches.
 
-{table(["attention", "tests", "mean error", "median", "bias", "worst", "within 5 %"], rows)}
-
-Noise floor: repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %."""
+def source() -> Source:
+    rows = stated_rows()
+    steps = [predicted_peak(row) for row in rows]
+    plain = next(row for row in rows if _keeps_scores(row) is None)
+    machine = f"--cluster {PRESET} --devices {GPUS}"
+    simulated = f"shardscope simulate profile.json {machine} {simulate_options(grid_of(plain))}"
+    return Source(
+        title="Peak memory of GPT in Megatron-LM's functional tests (NVIDIA)",
+        method=f"""Bytes of the last rank of {GPUS} GPUs (A100, H100, GB200), by card and grid of each test and the
+stack `{STACK}`. Dense networks of equal stages, interleaved or not, that train on 1,024 positions with stated sizes;
+whether their attention keeps its scores (`attention_kernel` in a stack's file) is stated, or their blocks are
+Megatron-LM's own, which keep them. Others leave that to Transformer Engine, which keeps scores where a deterministic
+step meets software of before 2024; which recordings are so old is seen in their peaks, one fact taken from what is
+compared. Another is 100 MB of libraries' workspaces, the median of what these tests hold between steps, not at the
+peak.""",
+        steps=steps,
+        calibrated="how old their software is, and workspaces",
+        commands=f"shardscope model gpt.yaml --stack {STACK} --batch-size 4 --output profile.json\n{simulated}",
+        not_expressed={"tests, which defer the head's weight gradients": sum(not each.counted for each in steps)},
+        noise_floor="repeats of a test differ by 0.12 % (median); tests of other ages by up to 4 %",
+    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 
 import partitioners
-from benchmarks.accuracy._steps import PredictedStep, steps_table, summary
-from benchmarks.published import shared_data
+from benchmarks.accuracy._plans import prediction
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
+from benchmarks.published import shared_data, table
 from simulator.files import read_profile
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.network.catalogue import read_cluster
 from simulator.plan import StepSettings, Synchronisation
-from simulator.run import step_seconds
 
 GPUS = 4
 PROFILE, CLUSTER = "gpt2_large_h100", "dgx-h100"
@@ -32,7 +33,7 @@ def predicted_steps(overlap: bool = True) -> list[PredictedStep]:
         steps.append(
             PredictedStep(
                 name=f"{GPUS} x {batch_size // GPUS} sequences",
-                predicted_s=step_seconds(profile, cluster, plan),
+                **prediction(profile, cluster, plan),
                 measured_s=measured_s,
             )
         )
@@ -46,7 +47,7 @@ def pipelined_step() -> PredictedStep:
     plan = partitioners.make_plan("pipeline", profile, cluster, step, judged=False)
     return PredictedStep(
         name=f"{GPUS} stages, 1 micro-batch of 4 sequences",
-        predicted_s=step_seconds(profile, cluster, plan),
+        **prediction(profile, cluster, plan),
         measured_s=PIPELINED_S,
         counted=False,
         note="number of micro-batches inferred",
@@ -66,29 +67,30 @@ def layer_sums() -> list[PredictedStep]:
     ]
 
 
-def section() -> str:
-    """The section of the page."""
-    steps, exposed, sums = predicted_steps(), predicted_steps(overlap=False), layer_sums()
-    without = " and ".join(f"{each.error:+.1%}" for each in exposed)
-    return f"""## GPT-2 large on four H100 (NeuSight)
-
-Compute from the library's `{PROFILE}`, network from the preset `{CLUSTER}`, gradients in DDP's buckets beside the
-backward pass. The source does not say how its gradients were sent; sent after the backward pass, errors would be
-{without}.
-
-{steps_table([*steps, pipelined_step()])}
-
-Counted are the data-parallel steps: {summary(steps, "no repeats in the source")}
-
-Of the pipelined step the figure is at hand, not the file with its settings: four micro-batches would take about half as
-long, one fits.
-
-The one-GPU times themselves, summed, beside the one-GPU step that the same source measured; part of the errors above
-is theirs:
-
-{steps_table(sums)}
-
-{summary(sums, "no repeats in the source")}"""
+def source() -> Source:
+    without = " and ".join(f"{each.error:+.1%}" for each in predicted_steps(overlap=False))
+    sums = layer_sums()
+    return Source(
+        title="GPT-2 large on four H100 (NeuSight)",
+        method=f"Compute from the library's `{PROFILE}`, network from the preset `{CLUSTER}`, gradients in DDP's "
+        "buckets beside the backward pass. The source does not say how its gradients were sent; sent after the "
+        "backward "
+        f"pass, errors would be {without}. Of the pipelined step the figure is at hand, not the file with its "
+        f"settings: four "
+        "micro-batches would take about half as long, one fits.",
+        steps=[*predicted_steps(), pipelined_step()],
+        commands=f"shardscope compare {PROFILE} --cluster {CLUSTER} --devices {GPUS} --batch-size 16 --strategies data",
+        not_expressed={},
+        after="The one-GPU times themselves, summed, beside the one-GPU step that the same source measured; part of "
+        "the errors above is theirs:\n\n"
+        + table(
+            ["step", "sum of layers ms", "measured ms"],
+            [
+                [each.name, f"{1e3 * (each.predicted_s or 0):,.1f}", f"{1e3 * (each.measured_s or 0):,.1f}"]
+                for each in sums
+            ],
+        ),
+    )
 
 
 def _measured(pattern: str) -> dict[int, float]:

@@ -15,14 +15,15 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from benchmarks.accuracy._steps import PredictedStep, mean_error, steps_table, summary
+from benchmarks.accuracy._plans import prediction
+from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep, mean_error
 from benchmarks.published import shared_data
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.files import read_profile
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Plan, Sharding, Synchronisation
-from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
@@ -41,29 +42,26 @@ def predicted_steps(copies: int = GROUP, runtime: Runtime = DEEPSPEED) -> list[P
     return [_predicted(profile, runtime, row) for row in _rows()]
 
 
-def section() -> str:
-    """The section of the page."""
-    steps, rows = predicted_steps(), _rows()
+def source() -> Source:
+    rows = _rows()
     worst = max(rows, key=lambda row: row["red_grads"])
     others = max(row["red_grads"] for row in rows if row is not worst)
     plain = mean_error(predicted_steps(copies=1, runtime=IDEAL))
-    return f"""## OPT-350M on 4 to 128 GH200 (Sailor)
-
-Compute from the library's `{PROFILE}`, in which a tensor-parallel group of {GROUP} is one device; network from Sailor's
-own measurements of bandwidth by message size between two nodes. Its engine sends a quarter of an activation from every
-GPU to every GPU of the next group, waits for its messages between passes, and sums gradients after the last backward
-pass; so do we. Without that knowledge (activations leave a group once, nobody waits) the mean error is {plain:.1%}: how
-messages are sent matters more than the layers' times. The plain reading was tried first, and this one looked for when
-pipelines came out 15 % short; that a quarter goes to every GPU is read from the loop that sends it, not from the code
-that forms its groups, which is not at hand. So the form of this model was chosen with the measured steps in view; none
-of its numbers was.
-
-{steps_table(steps)}
-
-Counted are the plans with a micro-batch of at least {LEAST_MICROBATCH}: {summary(steps, "no repeats in the source")}
-
-The worst counted row is at odds with itself: of its {worst["real"] * 1e3:,.0f} ms the source books
-{worst["red_grads"] * 1e3:,.0f} ms on summing gradients, of no other plan more than {others * 1e3:,.0f} ms."""
+    return Source(
+        title="OPT-350M on 4 to 128 GH200 (Sailor)",
+        method=f"""Compute from the library's `{PROFILE}`, in which a tensor-parallel group of {GROUP} is one device;
+network from Sailor's own measurements of bandwidth by message size between two nodes. Its engine sends a quarter of an
+activation from every GPU to every GPU of the next group, waits for its messages between passes, and sums gradients
+after the last backward pass; so do we. Without that knowledge (activations leave a group once, nobody waits) the mean
+error is {plain:.1%}. That a quarter goes to every GPU is read from the loop that sends it, not from the code that forms
+its groups, which is not at hand: the form of this model was chosen with the measured steps in view, none of its numbers
+was. Counted are the plans with a micro-batch of at least {LEAST_MICROBATCH}.""",
+        steps=predicted_steps(),
+        calibrated="the form of its messages",
+        not_expressed={},
+        after=f"""The worst counted row is at odds with itself: of its {worst["real"] * 1e3:,.0f} ms the source books
+{worst["red_grads"] * 1e3:,.0f} ms on summing gradients, of no other plan more than {others * 1e3:,.0f} ms.""",
+    )
 
 
 def _rows() -> list[dict[str, Any]]:
@@ -96,7 +94,7 @@ def _predicted(profile: Profile, runtime: Runtime, row: Mapping[str, Any]) -> Pr
     )
     return PredictedStep(
         name=f"{GROUP * row['N']} GPUs: data {replicas} x pipeline {len(stages)}, {plan.microbatches} x {samples}",
-        predicted_s=step_seconds(profile, _cluster(replicas * len(stages)), plan, runtime),
+        **prediction(profile, _cluster(replicas * len(stages)), plan, runtime),
         measured_s=row["real"],
         counted=samples >= LEAST_MICROBATCH,
         note="" if samples >= LEAST_MICROBATCH else "times of micro-batch 2 extrapolated",

@@ -1,54 +1,26 @@
-"""The Ultra-Scale Playbook's runs on 8 to 128 H100 by the stack that ships: a sample of them."""
+"""The Ultra-Scale Playbook's runs on 8 to 128 H100 by the stack that was calibrated on them: a sample of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from benchmarks.accuracy._grids import PredictedRun, verdicts
-from benchmarks.language_models import published_runs, rank_and_regret, some_predicted, usable_rows
-from benchmarks.published import table
+from benchmarks.accuracy._grids import all_predicted
+from benchmarks.accuracy._source import Source
+from benchmarks.language_models import published_runs, usable_rows
 
 EVERY = 6
 """A run of so many is simulated."""
 
 
-def _figures(name: str, runs: Sequence[PredictedRun]) -> list[str]:
-    """A row of the table: errors of steps and memory, rank and regret, and how many steps lie in their interval."""
-    steps = np.array([each.step.error for each in runs])
-    peaks = np.array([each.peak_error for each in runs], dtype=float)
-    rank, regret, worst = rank_and_regret(runs)
-    return [
-        name, str(len(runs)), f"{np.median(abs(steps)):.1%}", f"{abs(steps).mean():.1%}", f"{steps.mean():+.1%}",
-        f"{rank:.3f}", f"{regret:.1%} / {worst:.0%}", f"{np.mean([each.inside for each in runs]):.0%}",
-        f"{np.median(abs(peaks)):.1%}",
-    ]  # fmt: skip
-
-
-def section() -> str:
-    """The section of the page."""
-    sample_runs = published_runs(usable_rows()[::EVERY])
-    done, refused = some_predicted(sample_runs)
-    narrow = [each for each in done if each.run.grid.tensor <= 8]
-    lines = [_figures("all", done)]
-    lines += [
-        _figures(model, [each for each in done if each.run.card.name == model])
-        for model in ("llama-1b-ultrascale", "llama-8b-ultrascale")
-    ]
-    lines.append(_figures("tensor groups inside a node", narrow))
-    headings = ["runs", "steps", "median", "mean", "bias", "rank", "regret", "in interval", "memory"]
-    return f"""## Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)
-
-Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this benchmark, and the network
-of the preset `dgx-h100`: what the mechanisms leave over. Tensor groups across nodes come out much too short, as the
-preset's curves between nodes have no latency. Regret is how much longer the plan takes that was predicted best than the
-best measured one of the sample, mean and worst; memory is the median error of the first device's peak. One of them:
-
-    {narrow[0].run.command}
-
-{table(headings, lines)}
-
-{verdicts(done)}
-Left out: {len(refused)} of them, which leave a pipeline's stage without a block, as no plan can say.
-Noise floor: one plan alone was run twice, in 19.0 and 88.9 s; the second is suspect."""
+def source() -> Source:
+    runs = published_runs(usable_rows()[::EVERY])
+    return Source(
+        title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
+        method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
+        "benchmark: what the mechanisms leave over. What calibrations leave over on sizes and numbers of nodes that "
+        "they did "
+        "not see stands in [language_models.md](language_models.md).",
+        steps=all_predicted(runs),
+        calibrated="nine constants of `nanotron-h100`",
+        commands=runs[0].command,
+        not_expressed={},
+        noise_floor="one plan alone was run twice, in 19.0 and 88.9 s; the second is suspect",
+    )

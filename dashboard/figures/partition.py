@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dashboard.figures import svg
 from dashboard.figures.partition_graph import WIDTH, ColumnGrid, frame_of, graph
 from dashboard.figures.partition_rows import (
@@ -51,11 +49,6 @@ def strategies(columns: Sequence[Column], drawn: Sequence[Strip], data_parallel:
     marks = strips(columns, drawn, data_parallel, geometry, 4.0)
     height = strips_height(len(drawn)) + 6
     return svg.document(WIDTH, height, marks, "Bytes of each block under each strategy")
-
-
-def strip_bytes(flows: Flows) -> Floats:
-    """What a Strip shows of flows: activations and gradients by layer, shape (layers, 2)."""
-    return np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1)
 
 
 def _graph_words(shades: Shades, unit: ByteUnit) -> list[str]:

@@ -22,8 +22,7 @@ from dashboard.state.flows import flows_of
 from dashboard.state.measures import shares
 from dashboard.words.kpis import kpis
 from simulator.cluster import Cluster
-from simulator.report.interval import step_interval
-from simulator.run import Run, expected_step_s
+from simulator.run import Run, expected_interval
 from simulator.workload import Profile
 
 _SCRIPTS = ("painting.js", "pointing.js", "spans.js", "timeline.js")
@@ -104,8 +103,7 @@ def _figure(name: str, title: str, figure: Figure) -> str:
 def _kpis(section: Section, baseline: Run | None) -> str:
     assert section.run is not None
     run = section.run
-    middle_s = expected_step_s(section.profile, section.cluster, run.plan, runtime=run.runtime)
-    interval = step_interval(run.report, section.profile, section.cluster, middle_s)
+    interval = expected_interval(run.report, section.profile, section.cluster, run.plan, run.runtime)
     cells = "".join(
         f'<div><div class="kpi-label">{escape(kpi.label)}</div><span class="kpi-value">{escape(kpi.value)}</span> '
         f'<span class="kpi-change {kpi.tone}">{escape(kpi.change)}</span>'

@@ -101,9 +101,12 @@ def _file(name: str, kind: str, text: str) -> Response:
 def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, Cluster]:
     """The run of the configuration in the request's query, or the execution it names as `actual`.
 
-    Answers 422 with the reason where there is none. only_at_hand: begin no simulation that no page waits for.
+    Answers 422 with the reason where there is none. only_at_hand: begin no simulation that no page waits for, and draw
+    what the page shows in place of what is unknown; otherwise that, too, is answered by 422.
     """
-    configuration = store.read(request.query_string.decode())[0]
+    configuration, problems = store.read(request.query_string.decode())
+    if problems and not only_at_hand:
+        abort(422, "; ".join(problems))
     actual = request.args.get("actual", "")
     try:
         find = store.at_hand if only_at_hand else store.outcome

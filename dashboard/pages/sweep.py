@@ -223,7 +223,7 @@ def _list(own: Sequence[Sweep], shown: Sweep) -> Any:
 def _files(number: int) -> Any:
     kinds = ("csv", "parquet") if find_spec("pyarrow") else ("csv",)
     links = [html.A(kind.upper(), href=f"sweep/{number}.{kind}", className="nav-link") for kind in kinds]
-    needs = html.Span("Parquet: pip install 'shardscope[parquet]'", className="figure-note")
+    needs = html.Span("Parquet: pip install pyarrow", className="figure-note")
     return dmc.Group(["Table:", *links, *([] if "parquet" in kinds else [needs])], gap=8)
 
 

@@ -186,20 +186,18 @@ def _published() -> Any:
     drawn.children.figure = published_steps(sets)
     rows = [
         [_set_name(each, LINES[i % 8]), f"{each.steps}",
-         f"{each.mean_absolute_error:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
+         f"{each.failed}", f"{each.median:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
         for i, each in enumerate(sets)
     ]  # fmt: skip
-    titles = ("measured by others", "steps", "mean off", "bias", "worst")
+    titles = ("measured by others", "steps", "refused", "median off", "bias", "worst")
     summed = html.Div(plain_table(titles, rows), **scrolled("Measured by others"))
     body = dmc.SimpleGrid([drawn, summed], cols={"base": 1, "lg": 2}, className="columns")
     return card("published", "On GPUs: steps that others measured and published", [body])
 
 
 def _set_name(each: PublishedSet, colour: str) -> list[Any]:
-    """A set's title behind the colour of its points, or with why it has none."""
-    dot = html.I(className="dot", style={"background": colour if each.rows else "none"})
-    why = html.Span(" (no points: its steps are summed up by model)", className="figure-note")
-    return [dot, each.title] if each.rows else [dot, each.title, why]
+    """A set's title behind the colour of its points."""
+    return [html.I(className="dot", style={"background": colour}), each.title]
 
 
 def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:

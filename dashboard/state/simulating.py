@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 
 import numpy as np
 
@@ -21,11 +22,12 @@ from dashboard.state.flows import Flows, flows_of
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
+from simulator.language_models.training_stack import runtime_of
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
-from simulator.report.interval import StepInterval, step_interval
-from simulator.run import Run, expected_step_s, run
+from simulator.report.interval import StepInterval
+from simulator.run import Run, expected_interval, run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats
 from simulator.units import format_time
@@ -81,8 +83,7 @@ class Outcome:
         """Between which seconds the step is expected, made when somebody asks; None without a run."""
         if self.run is None or self.cluster is None:
             return None
-        middle_s = expected_step_s(self.profile, self.cluster, self.run.plan, runtime=self.run.runtime)
-        return step_interval(self.run.report, self.profile, self.cluster, middle_s)
+        return expected_interval(self.run.report, self.profile, self.cluster, self.run.plan, self.run.runtime)
 
     @property
     def interval_s(self) -> tuple[float, float] | None:
@@ -125,7 +126,7 @@ def glance_of(outcome: Outcome) -> Glance:
     if outcome.run is None or outcome.flows is None:
         return Glance(configuration=outcome.configuration, reason=outcome.reason)
     report, flows = outcome.run.report, outcome.flows
-    fullest = max(report.devices, key=lambda d: d.peak_memory_bytes / d.memory_bytes if d.memory_bytes else 0.0)
+    fullest = max(report.devices, key=lambda d: (d.peak_memory_bytes / (d.memory_bytes or inf), d.peak_memory_bytes))
     return Glance(
         configuration=outcome.configuration,
         step_s=report.step_s,
@@ -163,7 +164,7 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
     """Plan, check and simulate; what cannot be is an outcome with the reason. tell, show: as of `simulated`."""
     now, profile = request.configuration, request.profile
     started, usual, cluster = time.perf_counter(), None, None
-    runtime = request.uploaded.runtime if request.uploaded else IDEAL
+    runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
     candidates: list[Candidate] = []
 
     def outcome(plan: Plan, note: str = "") -> Outcome:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import io
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import yaml
-
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES
-from simulator import files
+from simulator import file_gate, files
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
 from simulator.network.catalogue import ClusterFile, read_cluster_file
@@ -41,7 +36,7 @@ def content(url: str) -> bytes:
     """The file inside a browser's data URL. Raises InputError."""
     try:
         return base64.b64decode(url.partition(",")[2], validate=True)
-    except binascii.Error:
+    except ValueError:
         raise InputError("upload: the browser sent no readable file; try again") from None
 
 
@@ -93,14 +88,7 @@ def validation(text: bytes, filename: str) -> Validation:
 
 def execution(text: bytes, filename: str) -> Execution:
     """The execution in `text`, as `shardscope execute` writes it. Raises InputError as `profile` does."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(text)) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{Path(filename).name[:80]}: not a numpy archive ({error})") from None
-    require(unpacked <= MOST_UNPACKED_BYTES, "size unpacked", f"{unpacked / 1e6:,.0f} MB",
-            f"an archive has at most {MOST_UNPACKED_BYTES // 10**6} MB here")  # fmt: skip
-    return _read(text, filename, read_execution)
+    return _read(text, filename, lambda path: read_execution(path, MOST_UNPACKED_BYTES))
 
 
 def cluster(text: bytes, filename: str) -> ClusterFile:
@@ -122,24 +110,10 @@ def _plain_yaml(path: Path) -> Path:
     size = path.stat().st_size
     require(size <= MOST_YAML_BYTES, "size", f"{size / 1e3:,.0f} kB", f"YAML has at most {MOST_YAML_BYTES // 1000} kB")
     try:
-        nodes = _nodes(yaml.compose(path.read_text(encoding="utf-8"), yaml.SafeLoader), {})
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return path  # whoever reads it says where
-    require(nodes <= MOST_YAML_NODES, "parts", f"{nodes:,}", f"YAML has at most {MOST_YAML_NODES:,}, aliases unfolded")
+        file_gate.yaml_content(file_gate.read_text(path), MOST_YAML_NODES)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return path
-
-
-def _nodes(node: yaml.Node | None, seen: dict[int, int]) -> int:
-    """How many nodes there are below and with `node` once its aliases are unfolded."""
-    if id(node) not in seen:
-        seen[id(node)] = MOST_YAML_NODES + 1  # a node inside itself has no end
-        parts: list[yaml.Node] = []
-        if isinstance(node, yaml.SequenceNode):
-            parts = node.value
-        elif isinstance(node, yaml.MappingNode):
-            parts = [part for pair in node.value for part in pair]
-        seen[id(node)] = 1 + sum(_nodes(part, seen) for part in parts)
-    return seen[id(node)]
 
 
 def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:
@@ -154,5 +128,3 @@ def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:
             return read(path)
         except InputError as error:
             raise InputError(str(error).replace(str(path), shown)) from None
-        except RecursionError:
-            raise InputError(f"{shown}: brackets are nested too deeply") from None

@@ -39,9 +39,8 @@ class Fitted:
 
 
 CONSTANTS: Mapping[str, Fitted] = {
-    "device.matmul_efficiency": Fitted(low=0.3, high=0.85, expected=0.65, width=0.1),
-    "device.attention_efficiency": Fitted(low=0.15, high=0.7, expected=0.36, width=0.08),
-    "device.matmul_gap_s": Fitted(low=1e-6, high=6e-5, expected=1e-5, width=1e-5),
+    "device.matmul_efficiency": Fitted(low=0.5, high=1.2, expected=0.95, width=0.1),
+    "device.attention_efficiency": Fitted(low=0.4, high=1.6, expected=1.0, width=0.15),
     "device.traffic_factor": Fitted(low=0.5, high=2.5, expected=1.2, width=0.3),
     "device.loss_bytes_per_logit": Fitted(low=20, high=80, expected=45, width=15),
     "runtime.forward_launch_s": Fitted(low=1e-5, high=2e-4, expected=7e-5, width=5e-5),
@@ -49,8 +48,8 @@ CONSTANTS: Mapping[str, Fitted] = {
     "runtime.step_overhead_s": Fitted(low=0.0, high=0.08, expected=0.02, width=0.02),
     "runtime.collective_launch_s": Fitted(low=0.0, high=5e-4, expected=0.0, width=2e-4),
 }
-"""matmul_efficiency: SimuMax's tables of an A100 (0.72) and measured H100 kernels (0.6). attention_efficiency: the
-FlashAttention-2 paper, forward and backward. Launches: a torch module of some kernels takes 20 to 150 us of host time;
+"""matmul_efficiency and attention_efficiency: over what `kernels` says of a GPU, from data sheets and kernel tables.
+Launches: a torch module of some kernels takes 20 to 150 us of host time;
 a backward pass is taken to launch twice as much."""
 
 

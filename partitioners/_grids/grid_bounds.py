@@ -3,17 +3,18 @@
 A device runs the passes of its micro-batches one after the other, and in a pass each task waits for what the one
 before it made: a stage of n blocks takes n times what a block adds to the pass of a micro-batch that is alone on the
 devices, which a network of two blocks and one of a single block tell apart, without parameters, so that nothing is
-summed or updated. Stage s begins when the first micro-batch has come through those before it and ends before its last
-one goes back through them:
+summed or updated. Of the chunks of the network that go round the devices, device s begins with chunk s when the first
+micro-batch has come through those before it, and ends before its last one goes back through them:
 
-    step >= sum over stages before s of (forward + backward) + micro-batches x (forward + backward of s), for all s
+    step >= sum over chunks before s of (forward + backward) + micro-batches x (forward + backward of all of s's), all s
 
 and the host launches every task of every micro-batch. What a device holds from start to end, and the activations of
-the micro-batches that 1F1B keeps in flight, are the least of its peak.
+what 1F1B, interleaved or not, keeps in flight, are the least of its peak.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -23,12 +24,13 @@ import numpy as np
 
 from partitioners._grid_choices import grid_settings
 from partitioners._grids.grid_plan import grid_plan
-from partitioners._stages.block_layout import is_attention, laid_out_stages
-from partitioners.megatron import separable_units
+from partitioners._stages.block_layout import is_attention
+from partitioners.megatron import pipeline_stages, separable_units
 from simulator.cluster import Cluster
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
+from simulator.lowering.schedules import round_length
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
@@ -56,36 +58,48 @@ class GridBounds:
     def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
         self._passes: dict[TrainingGrid, PassSeconds] = {}
-        self._blocks: dict[int, list[int]] = {}
+        self._blocks: dict[tuple[int, str], list[int]] = {}
 
     def bound(self, grid: TrainingGrid) -> Bound:
         """Of `grid`. Raises InputError where no plan has it."""
-        passes, blocks = self._of_passes(grid), self._of_stages(grid.pipeline)
+        passes, blocks = self._of_passes(grid), self._of_stages(grid)
         last = len(blocks) - 1
         stages_s = [
             count * passes.block_s + passes.before_s * (stage == 0) + passes.behind_s * (stage == last)
             for stage, count in enumerate(blocks)
         ]
-        before_s = accumulate([0.0, *stages_s[:-1]])
-        passes_s = max(fill + grid.accumulation * stage_s for fill, stage_s in zip(before_s, stages_s, strict=True))
-        launches_s = grid.accumulation * max(blocks) * self._block_launches_s
+        devices_s = [sum(stages_s[device :: grid.pipeline]) for device in range(grid.pipeline)]
+        before_s = accumulate([0.0, *stages_s[: grid.pipeline - 1]])
+        passes_s = max(fill + grid.accumulation * each_s for fill, each_s in zip(before_s, devices_s, strict=True))
+        counts = [sum(blocks[device :: grid.pipeline]) for device in range(grid.pipeline)]
+        launches_s = grid.accumulation * max(counts) * self._block_launches_s
         block_bytes, before_bytes, behind_bytes = self._state_bytes(grid)
         peaks = (
-            count * (block_bytes + passes.saved_bytes * min(grid.accumulation, grid.pipeline - stage))
-            + before_bytes * (stage == 0)
-            + (behind_bytes + passes.behind_bytes) * (stage == last)
-            for stage, count in enumerate(blocks)
+            count * block_bytes
+            + passes.saved_bytes * self._blocks_in_flight(grid, device, blocks[device :: grid.pipeline])
+            + before_bytes * (device == 0)
+            + (behind_bytes + passes.behind_bytes) * (device == grid.pipeline - 1)
+            for device, count in enumerate(counts)
         )
         return Bound(
             step_s=(max(passes_s, launches_s) + self._stack.runtime.step_overhead_s) * (1 - ROUNDING),
             peak_bytes=max(peaks) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
+    def _blocks_in_flight(self, grid: TrainingGrid, device: int, chunks: Sequence[int]) -> int:
+        """Blocks, counted by micro-batch, whose activations a device holds as its first backward pass begins."""
+        behind = grid.pipeline - 1 - device
+        if grid.chunks == 1:
+            return chunks[0] * min(grid.accumulation, behind + 1)
+        round_of = round_length(grid.pipeline, grid.accumulation)
+        warm = min((grid.chunks - 1) * round_of + 2 * behind, grid.accumulation * grid.chunks - 1)
+        return sum(chunks[count // round_of % grid.chunks] for count in range(warm + 1))
+
     def _state_bytes(self, grid: TrainingGrid) -> tuple[float, float, float]:
         """Of parameters with their gradients and optimizer state on a device that shares all that it can: of a block,
         of what stands before the blocks and of what stands behind them."""
         settings = grid_settings(grid, self._profile, self._stack)
-        states, owners = settings.states, grid.data * grid.context
+        states, owners = settings.states, grid.shard_group or grid.replicas
         part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
         held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * settings.optimizer_state
         copied = self._stack.runtime.bucket_copies and states.stage < 2
@@ -110,20 +124,22 @@ class GridBounds:
         layers = sum(layer.name.startswith("blocks.0.") for layer in self._profile.layers)
         return layers * (runtime.forward_launch_s + runtime.backward_launch_s)
 
-    def _of_stages(self, stages: int) -> list[int]:
-        """How many blocks each stage has."""
-        if stages not in self._blocks:
+    def _of_stages(self, grid: TrainingGrid) -> list[int]:
+        """How many blocks each chunk has."""
+        stages, layout = grid.pipeline * grid.chunks, grid.layout or self._stack.runtime.stage_layout
+        if (stages, layout) not in self._blocks:
             units = separable_units(self._profile)
             starts = np.array([any(is_attention(self._profile.layers[i]) for i in unit) for unit in units])
-            layout = self._stack.runtime.stage_layout
-            runs = laid_out_stages(self._profile, units, stages, layout) if stages > 1 else [range(len(units))]
-            self._blocks[stages] = [int(starts[run.start : run.stop].sum()) for run in runs]
-        return self._blocks[stages]
+            runs = pipeline_stages(self._profile, units, stages, layout) if stages > 1 else [range(len(units))]
+            self._blocks[stages, layout] = [int(starts[run.start : run.stop].sum()) for run in runs]
+        return self._blocks[stages, layout]
 
     def _of_passes(self, grid: TrainingGrid) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
         data = max(1, grid.expert // grid.context)
-        alone = replace(grid, pipeline=1, data=data, accumulation=1, zero_stage=0)
+        alone = replace(
+            grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0
+        )  # fmt: skip
         if alone not in self._passes:
             self._passes[alone] = self._simulated_passes(alone)
         return self._passes[alone]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 import partitioners
@@ -16,8 +17,9 @@ from simulator.workload import Profile
 
 def simulate_options(grid: TrainingGrid) -> str:
     """What `shardscope simulate` is told to simulate the grid."""
-    own = (f"--set {name}={value}" for name, value in grid_options(grid).items())
+    own = (f"--set {quote(f'{name}={value}')}" for name, value in grid_options(grid).items())
     words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
+    words += [f"--shard-group {grid.shard_group}" if grid.shard_group else ""]
     words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
     return " ".join(filter(None, words))
 
@@ -25,6 +27,4 @@ def simulate_options(grid: TrainingGrid) -> str:
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
     """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
     options: Mapping[str, Any] = grid_options(grid)
-    return partitioners.make_plan(
-        grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options
-    )
+    return partitioners.plan_of(grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options)

@@ -6,12 +6,13 @@ Columns: model, layers, hidden, heads, ffn, vocab, seq, tied_embeddings, dp, tp,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from partitioners._grids.calibration import MeasuredPlan
 from simulator import file_gate
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.language_models.accelerators import GIB
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
@@ -19,7 +20,7 @@ from simulator.language_models.training_grid import TrainingGrid
 Row = Mapping[str, str]
 COLUMNS = (
     "model", "layers", "hidden", "heads", "ffn", "vocab", "seq", "tied_embeddings", "dp", "tp", "pp", "zero", "mbs",
-    "grad_acc",
+    "grad_acc", "step_s",
 )  # fmt: skip
 
 
@@ -32,12 +33,26 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+def measured_plans(path: Path) -> list[MeasuredPlan]:
+    """The usable rows of a CSV. Raises InputError naming row, counted from 1, and column, OSError as `read_rows`."""
+    plans = []
+    for number, row in enumerate(read_rows(path), 1):
+        try:
+            plans += [measured_plan(each) for each in usable([row])]
+        except InputError as error:
+            raise InputError(f"{path}, row {number}: {error}") from None
+    if not plans:
+        raise InputError(f"{path}: no row is measured and free of suspicion; a calibration needs at least one")
+    return plans
+
+
 def card_of(row: Row) -> ModelCard:
     """The network of a row. Raises InputError on a value that is no whole number."""
-    number = _numbers(row)
+    number, tied = _numbers(row), row["tied_embeddings"]
+    require(tied in ("0", "1"), "column tied_embeddings", repr(tied), "it is 0 or 1")
     return ModelCard(
         name=row["model"], layers=number("layers"), hidden=number("hidden"), heads=number("heads"), ffn=number("ffn"),
-        vocabulary=number("vocab"), sequence=number("seq"), tied_embeddings=row["tied_embeddings"] == "1",
+        vocabulary=number("vocab"), sequence=number("seq"), tied_embeddings=tied == "1",
     )  # fmt: skip
 
 
@@ -51,9 +66,9 @@ def grid_of(row: Row) -> TrainingGrid:
 
 
 def measured_plan(row: Row) -> MeasuredPlan:
-    """A row that was measured, for a calibration."""
-    peak = float(row["mem_gb"]) * GIB if row.get("mem_gb") else None
-    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=float(row["step_s"]), peak_bytes=peak)
+    """A row that was measured, for a calibration. Raises InputError on a value that no run has."""
+    peak = _quantity(row, "mem_gb") * GIB if row.get("mem_gb") else None
+    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=_quantity(row, "step_s"), peak_bytes=peak)
 
 
 def usable(rows: Iterable[Row]) -> list[Row]:
@@ -63,6 +78,16 @@ def usable(rows: Iterable[Row]) -> list[Row]:
         for row in rows
         if row.get("status", "measured") == "measured" and row.get("suspect") != "1" and not row.get("note")
     ]
+
+
+def _quantity(row: Row, column: str) -> float:
+    """A measured number above 0."""
+    try:
+        value = float(row[column])
+    except ValueError:
+        value = math.nan
+    require(0 < value < math.inf, f"column {column}", repr(row[column]), "it is a number above 0")
+    return value
 
 
 def _numbers(row: Row) -> Callable[[str], int]:

@@ -19,9 +19,9 @@ from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import Plan
 from simulator.plan_rules import MOST_MICROBATCHES
-from simulator.report.interval import StepInterval, step_interval
+from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
-from simulator.run import step_report
+from simulator.run import expected_interval, step_report
 from simulator.sweep.bounds import Bound
 from simulator.workload import Profile
 
@@ -131,8 +131,10 @@ class _Search:
 
     def add(self, grid: TrainingGrid) -> None:
         """Put a grid among those to simulate, by its bound; one that is too large with more recomputation."""
-        if grid.pipeline > 1 and "1f1b" in self._stack.runtime.full_schedules and grid.accumulation < grid.pipeline:
-            rule = f"the schedule 1f1b of {self._stack.runtime.name} takes as many micro-batches as stages"
+        runtime = self._stack.runtime
+        fewest = runtime.fewest_microbatches("1f1b", grid.pipeline) if grid.chunks == 1 else 1
+        if grid.pipeline > 1 and grid.accumulation < fewest:
+            rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             self.ranking.refused.append((grid, rule))
             return
         try:
@@ -176,7 +178,7 @@ class _Search:
     def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:
         plan = grid_plan(grid, self._profile, self._cluster, self._stack)
         report = step_report(self._profile, self._cluster, plan, runtime=self._stack.runtime)
-        interval = step_interval(report, self._profile, self._cluster)
+        interval = expected_interval(report, self._profile, self._cluster, plan, self._stack.runtime)
         return SimulatedGrid(
             grid=grid,
             plan=plan,

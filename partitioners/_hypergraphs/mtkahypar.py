@@ -79,5 +79,5 @@ def _initialized() -> tuple[Any, Any]:
     try:
         library = import_module("mtkahypar")
     except ModuleNotFoundError:
-        raise MissingExtraError("mtkahypar is needed; install it with: pip install 'shardscope[mtkahypar]'") from None
+        raise MissingExtraError.of("this partitioner", "mtkahypar") from None
     return library, library.initialize(1)

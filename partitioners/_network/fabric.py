@@ -75,10 +75,10 @@ def hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], I
 
     They are kept for all clusters that differ from this one in the speeds of links alone.
     """
-    key = "hops", devices
-    if key not in cluster.known_ways:
+
+    def laid() -> tuple[tuple[tuple[int, ...], ...], Ints, Ints]:
         routes = tuple(cluster.route(*pair) for pair in np.ndindex(devices, devices))
         pair = np.repeat(np.arange(len(routes)), [len(route) for route in routes])
-        cluster.known_ways[key] = routes, pair, np.array([link for route in routes for link in route], dtype=np.int64)
-    ways: tuple[tuple[tuple[int, ...], ...], Ints, Ints] = cluster.known_ways[key]
-    return ways
+        return routes, pair, np.array([link for route in routes for link in route], dtype=np.int64)
+
+    return cluster.ways.get(("hops", devices), laid)

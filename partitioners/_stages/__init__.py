@@ -3,6 +3,7 @@
 block_layout   which units of a network stand on which stage, counted in blocks
 contiguous     the best contiguous stages, by exact dynamic programming over measured times and transfer costs
 judged_stages  the stages of the shortest simulated step, over at most all workers
+recomputed_layers  which layers are computed again, by the names of runtimes
 stage_bounds   lower bounds on the steps of many cuts into stages at once, without lowering them
 stage_costs    what contiguous stages and the cuts between them take, by measured times and transfer costs
 stage_cuts     cuts into stages from which a search starts, with fewer stages and replicated ones among them

@@ -6,6 +6,7 @@ what comes after the last block with the last.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -13,6 +14,8 @@ from simulator.errors import InputError, require
 from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 LAYOUTS = ("balanced", "equal", "parameters")
+MOST_NOTATION = 100_000
+"""Letters that a layout is written out to; a pipeline has fewer."""
 
 
 def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
@@ -20,7 +23,8 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
 
     equal: as equally many blocks on every stage as integers allow, the first having more, as Megatron-LM has it.
     parameters: blocks go to a stage until it and those before hold their share of the parameters of blocks and head, as
-    nanotron does. Otherwise how many blocks each stage has, such as "9,8,8,7".
+    nanotron does; both refuse stages without layers. Otherwise how many blocks each stage has, see `named_blocks`: the
+    devices of an empty one idle.
     """
     starts = block_starts(profile, units)
     blocks = len(starts) - 1
@@ -30,13 +34,13 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
     elif layout == "parameters":
         counts = _by_parameters(profile, units, starts, stages)
     else:
-        counts = _counts(layout)
+        counts = named_blocks(layout)
         fits = len(counts) == stages and sum(counts) == blocks and min(counts) >= 0
         rule = f"it has a number of blocks for each of {stages} stages, {blocks} in all"
         require(fits, "layout", layout, rule)
     ends = [starts[count] for count in accumulate(counts)]
     runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
-    if not all(runs):
+    if layout in LAYOUTS and not all(runs):
         raise InputError(f"pipeline is {stages}: layout {layout!r} leaves a stage without layers; use fewer stages")
     return runs
 
@@ -77,10 +81,31 @@ def _table_bytes(profile: Profile, layer: Layer) -> int:
     return inputs * layer.channels * DTYPE_BYTES[profile.dtype]
 
 
-def _counts(layout: str) -> list[int]:
-    try:
+def named_blocks(layout: str) -> list[int]:
+    """How many blocks each stage has: of numbers such as "9,8,8,7", or of the notation of Megatron-LM's
+    `--pipeline-model-parallel-layout`, such as "Et*2|(tt|)*3,L".
+
+    E is the embedding, t a block, L the head, | ends a stage, * repeats a letter or what stands in parentheses, commas
+    are for the eye. Raises InputError.
+    """
+    if re.fullmatch(r"-?\d+(,-?\d+)*", layout):
         return [int(count) for count in layout.split(",")]
-    except ValueError:
+    stages = _written_out(layout).split("|")
+    plain = "".join(stages)
+    if not re.fullmatch(r"Et*L", plain) or stages[0][:1] != "E" or stages[-1][-1:] != "L":
         raise InputError(
-            f"layout is {layout!r}: it is {', '.join(LAYOUTS)}, or blocks by stage such as 9,8,8,7"
-        ) from None
+            f"layout is {layout!r}: it is {', '.join(LAYOUTS)}, blocks by stage such as 9,8,8,7, or in Megatron-LM's "
+            f"notation such as Et*2|(tt|)*3,L, with E on the first stage and L on the last"
+        )
+    return [stage.count("t") for stage in stages]
+
+
+def _written_out(layout: str) -> str:
+    """Megatron-LM's notation without repetitions and commas."""
+    text, repeated = layout.replace(",", ""), re.compile(r"\(([^()]*)\)(?:\*(\d{1,4}))?|([A-Za-z|])\*(\d{1,4})")
+    while match := repeated.search(text):
+        part = match[1] if match[3] is None else match[3]
+        text = text[: match.start()] + part * int(match[2] or match[4] or 1) + text[match.end() :]
+        if len(text) > MOST_NOTATION:
+            break
+    return text

@@ -23,7 +23,6 @@ from partitioners._stages.stage_layout import StageCut
 from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
-from simulator.lowering.kept_answers import kept
 from simulator.plan import Partition, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -111,10 +110,7 @@ def stage_cuts(
     devices = tuple((device.name, device.speed, device.role) for device in cluster.devices)
     asked = step.microbatches, replicated, chunks, pipelined
     key = (stage_cuts, ways, devices, *asked, *_of_memory(step, schedule), _memory_bytes(cluster, step))
-    if key not in profile.derived:
-        profile.derived[key] = tuple(_cuts(profile, cluster, step, schedule, replicated, chunks, pipelined))
-    cuts: Sequence[StageCut] = profile.derived[key]
-    return cuts
+    return profile.kept.get(key, lambda: tuple(_cuts(profile, cluster, step, schedule, replicated, chunks, pipelined)))
 
 
 def _cuts(
@@ -217,10 +213,8 @@ def _divisor(step: StepSettings, most: int, replicas: int) -> int:
 
 def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, cuts: Sequence[StageCut]) -> Ints:
     """1 for each cut that needs more than the smallest worker's memory at least, or 0."""
-    needed = kept(
-        profile, (_exceeds, *_of_memory(step, schedule), tuple(cuts)),
-        lambda: least_peak_bytes(profile, step, schedule, cuts), 1,
-    )  # fmt: skip
+    key = _exceeds, *_of_memory(step, schedule), tuple(cuts)
+    needed = profile.kept.get(key, lambda: least_peak_bytes(profile, step, schedule, cuts))
     return (needed > _memory_bytes(cluster, step)).astype(np.int64)
 
 

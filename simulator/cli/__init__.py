@@ -11,6 +11,7 @@ Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one lin
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import os
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from simulator.cli import _effects, _values
 from simulator.errors import InputError, ShardscopeError
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ShardscopeError, OSError) as error:
         if _interrupts:
             return 130
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
+            error.filename = "standard output or a temporary file"  # all others are written under their names
         print(folded(f"shardscope: {one_line(error)}", sys.stderr), file=sys.stderr)
         return 2
     except Exception:
@@ -132,11 +135,24 @@ def _dispatch(argv: list[str]) -> int:
         limit = OneLineParser(prog="shardscope", add_help=False)
         limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
         with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
-            return int(module.main(list(words[1:])))
+            code = int(module.main(list(words[1:])))
+        _say_slow_engine(sys.stderr)
+        return code
     args = parse(argv)
     _check_outputs(args)
     with _time_limit(args.timeout_s):
-        return int(args.run(args))
+        code = int(args.run(args))
+    to_read = not getattr(args, "json", False) and "-" not in (getattr(args, name, None) for name in OUTPUTS)
+    _say_slow_engine(sys.stdout if to_read else sys.stderr)
+    return code
+
+
+def _say_slow_engine(stream: TextIO) -> None:
+    """Say so where steps were simulated by the slow engine, here or in child processes."""
+    engine = sys.modules.get("simulator.engine")
+    words = engine.slow_engine_words() if engine else ""
+    if words:
+        print(folded(f"note: {words}", stream), file=stream)
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -67,7 +67,7 @@ def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None
     for name, row in reached.items():
         table.add_row(name, *_cells(row, costs))
     console = _tables.new_console()
-    console.print()
+    console.print("")
     _tables.print_table(console, table, ("updates", "stale"))
     for source in dict.fromkeys(row.samples.source for row in rows):
         _tables.say(

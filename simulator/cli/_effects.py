@@ -85,7 +85,7 @@ def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
             raise UnknownNameError.of("option of these strategies", option, set().union(*known.values()))
     if args.effort is not None and not any("effort" in options for options in known.values()):
         raise InputError(f"effort is {args.effort}: none of {', '.join(names)} searches; leave --effort out")
-    for option in ("microbatches", "schedule"):
+    for option in ("microbatches", "schedule") if len(names) > 1 else ("schedule",):
         if getattr(args, option, None) is not None and not any("schedule" in options for options in known.values()):
             raise InputError(f"{option} is {getattr(args, option)}: none of {', '.join(names)} pipelines; leave it out")
 

@@ -50,11 +50,11 @@ def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> 
     console = _tables.new_console()
     _tables.say(console, _summary(profile, done))
     if done.plan.command:
-        console.print(f"made by: {done.plan.command}", soft_wrap=True)
+        console.print(f"made by: {done.plan.command}")
     splits = _tables.new_table("layers", last="split")
     for first, last, how in explanation.splits:
         splits.add_row(first if first == last else f"{first} .. {last}", how)
-    console.print("", splits, "", sep="\n")
+    console.print("", splits, "")
     for use in explanation.crossings[:MOST_CROSSINGS]:
         _tables.say(console, crossing_words(use))
     rest = len(explanation.crossings) - MOST_CROSSINGS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,13 @@ from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from partitioners._grids.ranking import Ranking, SimulatedGrid
+    from simulator.cli._tables import TextTable
     from simulator.cluster import Cluster
     from simulator.language_models.model_card import ModelCard
     from simulator.language_models.training_grid import TrainingGrid
     from simulator.language_models.training_stack import TrainingStack
+    from simulator.workload import Profile
 
 OWN = ("sequence", "stack", "runtime", "top", "budget")
 """Options that count for cards alone."""
@@ -29,7 +30,7 @@ COUNTING = (
 BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
-MAY_GO = ("9 of 10 within", "bubble", "MFU", "tok/s/GPU")
+MAY_GO = ("bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
@@ -57,24 +58,31 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
-    from simulator.language_models.launch_commands import RUNTIMES
-    from simulator.language_models.model_card import read_card
-    from simulator.language_models.modelled_profile import STEP_SEQUENCES
-    from simulator.language_models.training_stack import read_stack, runtime_of, stack_for
+    from simulator.exports.launch import LAUNCHED
+    from simulator.language_models.card_files import read_card
+    from simulator.language_models.grids import default_batch
+    from simulator.language_models.training_stack import (
+        accelerator_of,
+        read_stack,
+        runtime_of,
+        stack_for,
+        stack_of_runtime,
+    )
     from simulator.network import catalogue
 
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in RUNTIMES:
-        raise UnknownNameError.of("runtime", args.runtime, RUNTIMES)
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
-    stack = stack_for(cluster, read_stack(args.stack) if args.stack else None)
-    profile = _options.profile_on(args.profile, args.cluster, args.stack, args.sequence)
+    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
+    stack = stack_for(cluster, read_stack(named) if named else None)
+    profile = _options.profile_on(args.profile, args.cluster, named, args.sequence)
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or STEP_SEQUENCES * cluster.workers, args.top or 5
+    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     with _printing.progress() as progress:
         ranking = ranked_grids(
@@ -83,9 +91,9 @@ def run(args: argparse.Namespace) -> int:
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
-    command = _command(args.runtime, card, runs)
+    command = _command(args.runtime, card, runs, stack.accelerator)
     if args.json:
-        grids = [_row(each) for each in ranking.simulated]
+        grids = [row(each) for each in ranking.simulated]
         bounded = {
             "grids": len(ranking.bounded),
             "no_step_below_s": ranking.bound_s,
@@ -93,7 +101,9 @@ def run(args: argparse.Namespace) -> int:
         }
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
     else:
-        _print(card, ranking, stack, cluster, top, command)
+        _print(card, profile, ranking, stack, cluster, top, command)
+        if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
+            print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     if not runs:
         raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
     return 0
@@ -112,68 +122,87 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
-def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]) -> str:
+def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
 
     Raises InputError where the runtime asked for can run none.
     """
-    from simulator.language_models.launch_commands import launch_command
+    from simulator.exports.launch import launch_command
 
     refusal: InputError | None = None
     for each in runs:
         named = runtime or ("megatron" if each.grid.strategy == "megatron" else "fsdp2")
         try:
-            command = launch_command(named, card, each.grid)
+            command = launch_command(named, card, each.grid, accelerator, each.plan)
         except InputError as error:
             refusal = refusal or error
             continue
         return (
-            command if each is runs[0] else f"# {', '.join(_split(each.grid))}, the best that {named} runs\n{command}"
+            command
+            if each is runs[0]
+            else f"# {', '.join(split_words(each.grid))}, the best that {named} runs\n{command}"
         )
     if refusal and runtime:
         raise refusal
     return f"# no command: {refusal}" if refusal else ""
 
 
-def _print(card: ModelCard, ranking: Ranking, stack: TrainingStack, cluster: Cluster, top: int, command: str) -> None:
+def _print(
+    card: ModelCard, profile: Profile, ranking: Ranking, stack: TrainingStack, cluster: Cluster, top: int, command: str
+) -> None:
     from partitioners._grids.ranking import best_of_splits
     from simulator.cli import _tables
 
     console, runs = _tables.new_console(), ranking.runs
+    for each in runs[:1]:
+        for line in _answer(each, profile, stack, cluster):
+            _tables.say(console, line)
+        console.print("")
     grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
-    _tables.say(
-        console,
-        f"{card.described()} on {cluster.name}, {cluster.workers} devices, batch {grids[0].batch} of "
-        f"{card.sequence} tokens",
-    )
-    _tables.say(console, f"modelled with {stack.name}, not measured: {stack.source}" if stack.source else "modelled")
-    splits = list(best_of_splits(runs))
+    batch = f"batch {grids[0].batch} of {card.sequence} tokens"
+    _tables.say(console, f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
+    source = f" ({shorten(stack.source.partition(':')[0], 80, placeholder=' ...')})" if stack.source else ""
+    _tables.say(console, f"modelled, not measured: {stack.name}{source}")
+    if card.not_counted:
+        _tables.say(console, f"not counted of its configuration: {', '.join(card.not_counted)}")
     total = len(grids) + len(ranking.bounded)
-    counted = (
-        f"; {len(ranking.bounded)} were not: none is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
+    rest = (
+        f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
     )
-    _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{counted}. The best of each split:")
+    _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{rest}")
     if not ranking.certain:
-        _tables.say(console, "the time is spent: some that were not simulated may be faster; --budget takes more")
+        _tables.say(console, "time ran out: a grid that was not simulated may be faster; --budget takes more")
+    splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(console, _table(named), MAY_GO)
     for line in _left_out(ranking, top):
         _tables.say(console, line)
     if command:
-        console.print(f"\n{command}", soft_wrap=True)
+        console.print(f"\n{command}")
 
 
-def _table(named: Sequence[SimulatedGrid]) -> Table:
-    """A row per grid."""
+def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster: Cluster) -> Iterator[str]:
+    """The best grid: the step first."""
+    from simulator.cli._answers import Priced, answer, best_change
+
+    grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
+    micro = f"micro-batches {grid.microbatch} x {grid.accumulation}"
+    again = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
+    yield f"best: {' x '.join(split_words(grid))}, {micro}{again}"
+    change = best_change(profile, cluster, each.plan, stack.runtime, each.report)
+    yield from answer(each.report, cluster, each.interval, change, of)
+
+
+def _table(named: Sequence[SimulatedGrid]) -> TextTable:
+    """A row per grid, the best of its split; a price only where there is one."""
     from simulator.cli import _tables
 
     degrees = [name for name in DEGREES if _varies(name, named)]
-    again = any(each.grid.recomputation != "none" for each in named)
-    columns = (*degrees, "zero", *(("recompute",) if again else ()))
-    measures = ("micro", "step s", "9 of 10 within", "tok/s/GPU", "MFU", "bubble", "GiB")
-    table = _tables.new_table("strategy", *columns, *measures, last="fits")
-    for each in named:
-        table.add_row(*_cells(each, degrees, again))
+    rows = [_cells(each, degrees) for each in named]
+    shown = [title for title in rows[0] if any(row[title] for row in rows)] if rows else ["strategy", "fits"]
+    table = _tables.new_table("strategy", *shown[1:-1], last="fits")
+    for row in rows:
+        table.add_row(*(row[title] for title in shown))
     return table
 
 
@@ -181,21 +210,32 @@ def _varies(degree: str, named: Iterable[SimulatedGrid]) -> bool:
     return degree == "data" or any(getattr(each.grid, degree) > 1 for each in named)
 
 
-def _cells(each: SimulatedGrid, degrees: Sequence[str], again: bool) -> list[str]:
-    grid = each.grid
-    report, interval = each.report, each.interval
-    return [
-        grid.strategy, *(str(getattr(grid, degree)) for degree in degrees), str(grid.zero_stage),
-        *((grid.recomputation,) if again else ()), f"{grid.microbatch} x {grid.accumulation}",
-        f"{report.step_s:.3f}", f"{interval.low_s:.3f} to {interval.high_s:.3f}",
-        f"{each.tokens_per_s / grid.devices:,.0f}", f"{each.mfu:.1%}", f"{report.bubble_ratio:.0%}",
-        f"{report.peak_memory_bytes / 2**30:.1f}", {"fits": "yes"}.get(report.fit, report.fit),
-    ]  # fmt: skip
+def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
+    """By the titles of their columns; empty where a grid has none."""
+    from simulator.cli._answers import Priced, dollars, dollars_per_million, within
+
+    grid, report = each.grid, each.report
+    price = dollars(dollars_per_million(report, Priced(name="tokens", per_sample=each.card.sequence)))
+    return {
+        "strategy": grid.strategy,
+        **{degree: str(getattr(grid, degree)) for degree in degrees},
+        "zero": str(grid.zero_stage),
+        "recompute": grid.recomputation if grid.recomputation != "none" else "",
+        "micro": f"{grid.microbatch} x {grid.accumulation}",
+        "step s": f"{report.step_s:.3f}",
+        "90% range": within(each.interval),
+        "tok/s/GPU": f"{each.tokens_per_s / grid.devices:,.0f}",
+        "MFU": f"{each.mfu:.1%}",
+        "$/M tokens": price if report.dollars_per_step is not None else "",
+        "bubble": f"{report.bubble_ratio:.0%}",
+        "GiB": f"{report.peak_memory_bytes / 2**30:.1f}",
+        "fits": {"fits": "yes"}.get(report.fit, report.fit),
+    }
 
 
 def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
     """Splits of which no grid runs, with the reason of the one that needs least."""
-    running = {_split(grid) for grid in (*ranking.bounded, *(each.grid for each in ranking.runs))}
+    running = {split_words(grid) for grid in (*ranking.bounded, *(each.grid for each in ranking.runs))}
     reasons: dict[tuple[str, ...], tuple[float, str]] = {}
     unfit = [(each.grid, each.report.peak_memory_bytes, each.report.verdict) for each in ranking.simulated]
     unfit += [
@@ -204,11 +244,11 @@ def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
     ]
     unfit += [(grid, float("inf"), reason) for grid, reason in ranking.refused]
     for grid, needed_bytes, reason in unfit:
-        if _split(grid) not in running:
-            split = _split(grid)
+        if split_words(grid) not in running:
+            split = split_words(grid)
             reasons[split] = min(reasons.get(split, (float("inf"), reason)), (needed_bytes, reason))
     if reasons:
-        yield f"{len(reasons)} split{'s run' if len(reasons) > 1 else ' runs'} with no micro-batch:"
+        yield f"{len(reasons)} split{'s' * (len(reasons) > 1)} cannot run, whatever the micro-batch; why, at the least:"
     ordered = sorted(reasons.items(), key=lambda item: len(item[0]))
     for split, (_, reason) in ordered[:top]:
         yield f"  {' x '.join(split)}: {reason}"
@@ -216,7 +256,7 @@ def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
         yield f"  and {len(ordered) - top} more"
 
 
-def _split(grid: TrainingGrid) -> tuple[str, ...]:
+def split_words(grid: TrainingGrid) -> tuple[str, ...]:
     return (*_degrees(grid), f"ZeRO-{grid.zero_stage}")
 
 
@@ -225,7 +265,7 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
 
 
-def _row(each: SimulatedGrid) -> dict[str, object]:
+def row(each: SimulatedGrid) -> dict[str, object]:
     """A grid for programs; seconds are of a step, per device those of the one that computes most."""
     from partitioners._grids.grid_plan import simulate_options
 

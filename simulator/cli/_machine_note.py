@@ -1,4 +1,4 @@
-"""What a reader of a report should know of the profile and the links that it was made from, in one line."""
+"""What a reader of a report should know of the profile and the links that it was made from, a line or two each."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.workload import Profile
 
-LAYERS_TO_STEP = (0.8, 1.25)
+LAYERS_TO_STEP = (0.85, 1.15)
 """Layers over the measured step: outside, a profile is worth a note."""
 
 
-def machine_note(profile: Profile, cluster: Cluster, strict: bool = False) -> str:
-    """What makes times look better or other than they will be; empty where nothing is known to.
-
-    First of all that layers were modelled.
+def machine_notes(profile: Profile, cluster: Cluster, strict: bool = False) -> list[str]:
+    """What makes times look better or other than they will be, first of all that layers were modelled.
 
     strict: raise InputError where the devices are not the profiled one and nobody said how fast they are.
     """
     device_note = _device_note(profile, cluster)
     if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
         raise InputError(f"--strict: {device_note}")
-    modelled = profile.notes if profile.notes.startswith("modelled") else ""
-    return "; ".join(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
+    modelled = profile.notes.partition(" (")[0] if profile.notes.startswith("modelled") else ""
+    return list(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
 
 
 def _layers_note(profile: Profile) -> str:
-    """A sentence where the layers add up to something else than the measured step."""
+    """What speaks against the profile: its own doubt, or layers that add up to something else than its step."""
+    if profile.doubt:
+        return f"the profile is doubtful: {profile.doubt}"
     ratio = profile.layers_to_step
     if ratio is None or LAYERS_TO_STEP[0] <= ratio <= LAYERS_TO_STEP[1]:
         return ""
@@ -47,11 +47,11 @@ def _links_note(cluster: Cluster) -> str:
     ]
     if not shares:
         return ""
-    curves = ", ".join(name.replace("_", "-") for name in sorted(cluster.collectives))
-    measured = f", {curves} as measured" if curves else ""
+    names = [name.replace("_", "-") for name in sorted(cluster.collectives)]
+    which = names[0] if len(names) == 1 else f"{len(names)} collectives"
+    measured = f"; {which} as measured" if names else ""
     return (
-        f"links give the share of their line rate measured on such links: {', '.join(shares)}{measured}; "
-        "--efficiency TIER=1 asks for the line rate"
+        f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
     )
 
 

@@ -18,12 +18,16 @@ if TYPE_CHECKING:
     from simulator.workload import Profile
 
 
-def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """The options that say what is trained on which machine; all of them optional unless `required`."""
+def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, started: bool = False) -> None:
+    """The options that say what is trained on which machine; all of them optional unless `required`.
+
+    started: a run that others started (`_started_run`) may stand in place of the profile.
+    """
     from simulator.lowering.schedules import SCHEDULES
 
     text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
-    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text)
+    where = {"nargs": "?"} if started else {}
+    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text, **where)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
     add_overrides(machine)
@@ -49,6 +53,13 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True) -> Non
     )
 
 
+def add_output(parser: argparse._ActionsContainer, what: str) -> None:
+    """How much is printed, and for whom."""
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument("--verbose", action="store_true", help="print everything that is known, not the answer alone")
+    shown.add_argument("--json", action="store_true", help=f"print {what} as JSON instead")
+
+
 def add_overrides(machine: argparse._ActionsContainer) -> None:
     """The options that change a cluster that was read."""
     machine.add_argument(
@@ -70,6 +81,12 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
         "--speed", metavar="X", type=_values.positive, default=1.0,
         help="devices compute X times as fast as the one that was profiled (default 1)",
     )  # fmt: skip
+    machine.add_argument(
+        "--memory",
+        metavar="SIZE",
+        type=_values.size,
+        help="memory of every device, e.g. 96GiB (default: the cluster's)",
+    )
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
@@ -139,7 +156,7 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     stack, sequence: of a card, other than the nearest and its own.
     """
     from simulator import files
-    from simulator.language_models.model_card import is_card
+    from simulator.language_models.card_files import is_card
     from simulator.network import catalogue
 
     if not is_card(source):
@@ -183,6 +200,7 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         cluster = cluster.with_tier(tier, latency_s=value)
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, value, "as asked for")
+    cluster = cluster if args.memory is None else cluster.with_memory(args.memory)
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
 
 
@@ -207,22 +225,19 @@ def step_settings(
     profile: Profile, cluster: Cluster, args: argparse.Namespace, **settings: Any
 ) -> tuple[StepSettings, dict[str, Any]]:
     """What the command line asks of a step, and those of `settings` that are options of a strategy."""
-    from simulator.language_models.training_stack import stack_of
+    from simulator.language_models.training_stack import optimizer_state_of
     from simulator.parameter_states import REPLICATED
     from simulator.plan import OPTIMIZERS, Synchronisation, split_settings
 
-    stack = stack_of(profile)
-    optimizer = args.optimizer or (stack.optimizer if stack else None)
     return split_settings(
         {
             "batch_size": args.batch_size or profile.batch_for(cluster.workers),
-            "synchronisation": synchronisation(
-                args, stack.synchronisation(args.zero or 0, profile) if stack else Synchronisation()
-            ),
+            "synchronisation": synchronisation(args, Synchronisation()),
             "runtime": read_runtime(args, profile),
-            "states": _states(args, stack.states(args.zero or 0) if stack else REPLICATED),
+            "states": _states(args, REPLICATED),
             "work": _work(args, args.batch_size or profile.batch_for(cluster.workers), profile.work_deviation),
-            **_given(optimizer_state=OPTIMIZERS.get(optimizer or ""), recompute=args.recompute, **settings),
+            "optimizer_state": OPTIMIZERS[args.optimizer] if args.optimizer else optimizer_state_of(profile),
+            **_given(recompute=args.recompute, **settings),
         }
     )
 

@@ -25,13 +25,13 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
         _effects.check_made_elsewhere(args, ("profile", "json", *kept))
     _effects.check_step(args)
     plan = files.read_plan(args.plan)
-    settings = args if args.cluster else _made_by(plan)
+    settings = args if args.cluster else made_by(plan)
     profile = _options.profile_on(args.profile or settings.profile or plan.model, settings.cluster)
     cluster = _options.read_cluster(settings, plan.synchronisation.collective)
     return profile, cluster, simulate(profile, cluster, plan, runtime=_options.read_runtime(settings, profile))
 
 
-def _made_by(plan: Plan) -> argparse.Namespace:
+def made_by(plan: Plan) -> argparse.Namespace:
     """The arguments of the command that made the plan."""
     from simulator import cli
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".parquet", ".html", ".png")
-ALWAYS = ("strategy", "step_s", "samples_per_s", "peak_memory_bytes", "bottleneck")
-MAY_GO = ("schedule", "samples_per_s", "bottleneck", "peak_memory_bytes")
+ALWAYS = ("strategy", "step_s", "samples_per_s", "dollars_per_sample", "peak_memory_bytes", "bottleneck")
+MAY_GO = ("schedule", "samples_per_s", "dollars_per_sample", "bottleneck", "peak_memory_bytes")
 """Columns that a narrow terminal does not get."""
 
 
@@ -59,7 +59,8 @@ def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> N
 def distinguishing_columns(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
     """Columns worth a person's look: inputs that differ between rows, then the usual figures and `extra`."""
     differing = [name for name in inputs if len({row[name] for row in rows}) > 1]
-    return list(dict.fromkeys([*differing, *extra, *ALWAYS]))
+    usual = [name for name in ALWAYS if name != "dollars_per_sample" or any(row.get(name) for row in rows)]
+    return list(dict.fromkeys([*differing, *extra, *usual]))
 
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:

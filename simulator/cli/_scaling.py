@@ -2,39 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.cli import _tables
+from simulator.cli._answers import dollars
+from simulator.cli._printing import say_notes
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from simulator.studies.scaling import ScalingResult
 
 
-def print_points(points: Sequence[ScalingResult], title: str, note: str, written: Sequence[str]) -> None:
-    """One row per point; below, what limits each."""
+def print_points(
+    points: Sequence[ScalingResult], title: str, notes: Sequence[str], written: Sequence[str], verbose: bool
+) -> None:
+    """The fastest and the cheapest point, then a row per point; below, what limits the largest, verbose: each."""
     console = _tables.new_console()
     _tables.say(console, title)
-    if note:
-        _tables.say(console, f"note: {note}")
-    for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
-        which = [str(point.devices) for point in points if point.sizes_note == text]
-        _tables.say(console, f"note: on {', '.join(dict.fromkeys(which))}: {text}")
-    epochs = any(point.epoch_s is not None for point in points)
+    for line in _answer(points):
+        _tables.say(console, line)
+    console.print("")
+    priced, epochs = (any(costs) for costs in zip(*map(_costs, points), strict=True))
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
-    table = _tables.new_table("sync", *columns, *(("epoch", "$/epoch") if epochs else ()))
+    more = ("$/million",) * priced + ("epoch",) * epochs + ("$/epoch",) * (epochs and priced)
+    table = _tables.new_table("sync", *columns, *more)
     for point in points:
-        table.add_row(point.architecture, *_cells(point), *(_epoch(point) if epochs else ()))
-    _tables.print_table(console, table, ("speed-up", "exposed", "overhead", "sent"))
+        table.add_row(point.architecture, *_cells(point), *(_cost_cells(point)[title] for title in more))
+    _tables.print_table(console, table, ("exposed", "overhead", "sent", "speed-up", "$/million"))
     _tables.say(console, "overhead: part of the step in which a worker does not compute; memory: largest device")
+    last = {point.architecture: point for point in points}
     for point in points:
-        if point.bottleneck is not None:
-            _tables.say(console, f"{point.architecture} on {point.devices}: {point.bottleneck}")
+        if point.bottleneck is not None and (verbose or last[point.architecture] is point):
+            _tables.say(console, f"{_name(point)}: {point.bottleneck}")
         if point.verdict:
-            _tables.say(console, f"{point.architecture} on {point.devices} {point.verdict}")
+            _tables.say(console, f"{_name(point)}: {point.verdict}")
+    say_notes(console, [*notes, *_sizes(points)])
     for path in written:
         _tables.say(console, f"wrote {path}")
+
+
+def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
+    from simulator.report.metrics import Bottleneck
+
+    fitting = [point for point in points if not point.verdict.startswith("does not fit")]
+    if not fitting:
+        yield "nothing fits: make it smaller, or shard its states (simulate --zero)"
+        return
+    best = max(fitting, key=lambda point: point.samples_per_s)
+    speed = f"{best.samples_per_s:,.1f} samples/s, {best.speedup:.2f}x one device"
+    yield f"fastest: {_name(best)}, step {format_time(best.step_s)}, {speed}; {best.verdict or 'fits'}"
+    if best.bottleneck is not None:
+        limit = best.bottleneck
+        yield f"limited by {Bottleneck(resource=limit.resource, worst=limit.name, share=limit.kind_share)}"
+        if best.bottleneck.gains:
+            gain = max(best.bottleneck.gains, key=lambda gain: gain.speedup)
+            yield f"best change: {gain.change} would make it {gain.speedup:.2f}x faster"
+    cheapest = min(fitting, key=lambda point: (float(f"{point.dollars_per_sample or 0:.3g}"), -point.samples_per_s))
+    if cheapest.dollars_per_sample is not None:
+        yield f"cheapest: {_name(cheapest)}, {dollars(1e6 * cheapest.dollars_per_sample)} per million samples"
+
+
+def _name(point: ScalingResult) -> str:
+    return f"{point.architecture} on {point.devices}"
+
+
+def _sizes(points: Sequence[ScalingResult]) -> Iterator[str]:
+    """What was not measured at its size, with the numbers of devices that compute there."""
+    for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
+        which = dict.fromkeys(str(point.devices) for point in points if point.sizes_note == text)
+        yield f"on {', '.join(which)}: {text}"
+
+
+def _costs(point: ScalingResult) -> tuple[bool, bool]:
+    """Whether it has a price, and an epoch."""
+    return point.dollars_per_sample is not None, point.epoch_s is not None
+
+
+def _cost_cells(point: ScalingResult) -> dict[str, str]:
+    """Cells by the titles of their columns."""
+    sample, epoch, epoch_s = point.dollars_per_sample, point.dollars_per_epoch, point.epoch_s
+    return {
+        "$/million": "-" if sample is None else dollars(1e6 * sample),
+        "epoch": "-" if epoch_s is None else format_time(epoch_s),
+        "$/epoch": "-" if epoch is None else dollars(epoch),
+    }
 
 
 def _cells(point: ScalingResult) -> tuple[str, ...]:
@@ -48,11 +100,4 @@ def _cells(point: ScalingResult) -> tuple[str, ...]:
         format_time(point.exposed_communication_s),
         format_bytes(point.sent_bytes),
         format_bytes(max(use.peak_memory_bytes for use in point.uses)),
-    )
-
-
-def _epoch(point: ScalingResult) -> tuple[str, str]:
-    return (
-        "-" if point.epoch_s is None else format_time(point.epoch_s),
-        "-" if point.dollars_per_epoch is None else f"{point.dollars_per_epoch:,.2f}",
     )

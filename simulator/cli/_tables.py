@@ -2,74 +2,144 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import textwrap
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from simulator.terminal import folded
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
 PLAIN_WIDTH = 120  # columns when the output is no terminal
-WIDEST = 2000
-"""Columns in which any table fits."""
 LEAST_TEXT = 24
 """Columns that a column of words, which may take several lines, has to have."""
+GAP = "  "
 
 
-def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> Table:
+@dataclass(slots=True, kw_only=True)
+class TextColumn:
+    """A column of a table."""
+
+    title: str
+    """What its head says."""
+    to_the_right: bool
+    """As numbers are; words are to the left."""
+    folds: bool
+    """Whether its cells may take several lines."""
+    cells: list[str] = field(default_factory=list)
+    """One for each row."""
+    width: int = 0
+    """Columns of the terminal that it takes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TextTable:
+    """Columns of text under their titles, and a rule between them unless it has no header."""
+
+    columns: list[TextColumn]
+    header: bool = True
+
+    def add_row(self, *cells: str) -> None:
+        """One cell for each column."""
+        for column, cell in zip(self.columns, cells, strict=True):
+            column.cells.append(cell)
+
+    def measure(self) -> None:
+        """Set the width of each column to that of its longest cell."""
+        for column in self.columns:
+            texts = [column.title, *column.cells] if self.header else column.cells
+            column.width = max(map(text_width, texts), default=0)
+
+    def least_width(self) -> int:
+        """Columns of the terminal in which no number is cut off, once measured."""
+        least = [min(column.width, LEAST_TEXT) if column.folds else column.width for column in self.columns]
+        return sum(least) + len(GAP) * (len(least) - 1)
+
+    def lines(self, width: int) -> Iterator[str]:
+        """The table, once measured, its words folded so that it takes `width` columns where it can."""
+        excess = sum(column.width for column in self.columns) + len(GAP) * (len(self.columns) - 1) - width
+        for column in self.columns:
+            if column.folds and excess > 0:
+                cut = min(excess, max(column.width - LEAST_TEXT, 0))
+                column.width, excess = column.width - cut, excess - cut
+        if self.header:
+            yield GAP.join(_padded(column.title, column) for column in self.columns).rstrip()
+            yield "─" * (sum(column.width for column in self.columns) + len(GAP) * (len(self.columns) - 1))
+        for row in zip(*(column.cells for column in self.columns), strict=True):
+            yield from self._row(row)
+
+    def _row(self, cells: Sequence[str]) -> Iterator[str]:
+        parts = [
+            textwrap.wrap(cell, column.width) if column.folds and text_width(cell) > column.width else [cell]
+            for cell, column in zip(cells, self.columns, strict=True)
+        ]
+        for number in range(max(map(len, parts))):
+            line = [part[number] if number < len(part) else "" for part in parts]
+            yield GAP.join(map(_padded, line, self.columns)).rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Standard output, so many columns wide."""
+
+    width: int
+
+    def print(self, *parts: str | TextTable) -> None:
+        """Each part on lines of its own."""
+        for part in parts:
+            if isinstance(part, TextTable):
+                part.measure()
+                print("\n".join(part.lines(self.width)))
+            else:
+                print(part)
+
+
+def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> TextTable:
     """A light table: the first column and `last` to the left, numbers to the right."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, show_header=header, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right" if header else "left", no_wrap=header)
+    made = [TextColumn(title=first, to_the_right=False, folds=False)]
+    made += [TextColumn(title=title, to_the_right=header, folds=not header) for title in columns]
     if last is not None:
-        table.add_column(last)
-    return table
+        made.append(TextColumn(title=last, to_the_right=False, folds=True))
+    return TextTable(columns=made, header=header)
 
 
 def say(console: Console, text: str) -> None:
     """A line for people to read, see `folded`; one to copy, such as a command, is printed as it is."""
-    console.print(folded(text), soft_wrap=True)
+    console.print(folded(text))
 
 
 def new_console() -> Console:
-    from rich.console import Console
+    """Of the terminal's width; PLAIN_WIDTH where there is none."""
+    return Console(width=shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH)
 
-    return Console(width=None if sys.stdout.isatty() else PLAIN_WIDTH, highlight=False, markup=False)
 
-
-def print_table(console: Console, table: Table, may_go: Sequence[str] = ()) -> None:
+def print_table(console: Console, table: TextTable, may_go: Sequence[str] = ()) -> None:
     """Print `table` whole; where the terminal is too narrow, without columns of `may_go`, in this order, and say which.
 
     No number is ever cut off: what is still too wide runs on in the terminal's next line.
     """
+    table.measure()
     gone = []
     for title in may_go:
-        if _least_width(console, table) <= console.width:
+        if table.least_width() <= console.width:
             break
-        kept = [column for column in table.columns if column.header != title]
+        kept = [column for column in table.columns if column.title != title]
         gone += [title] if len(kept) < len(table.columns) else []
-        table.columns = [replace(column, _index=number) for number, column in enumerate(kept)]
-    width = console.width
-    console.width = max(width, _least_width(console, table))
-    console.print(table)
-    console.width = width
+        table.columns = kept
+    print("\n".join(table.lines(console.width)))
     if gone:
-        say(console, f"too narrow for {', '.join(gone)}; --json has them")
+        say(console, f"left out to fit {console.width} columns: {', '.join(gone)}; --json has them")
 
 
-def _least_width(console: Console, table: Table) -> int:
-    """Columns of the terminal in which no number is cut off."""
-    from rich.cells import cell_len
+def text_width(text: str) -> int:
+    """Columns of a terminal that `text` takes: two for a wide character, none for one that joins another."""
+    if text.isascii():
+        return len(text)
+    wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
 
-    whole = console.measure(table, options=console.options.update(max_width=WIDEST)).maximum
-    words = [column for column in table.columns if not column.no_wrap]
-    longest = [max(cell_len(str(cell)) for cell in (column.header, *column.cells)) for column in words]
-    return whole - sum(max(0, length - LEAST_TEXT) for length in longest)
+
+def _padded(text: str, column: TextColumn) -> str:
+    padding = " " * (column.width - text_width(text))
+    return padding + text if column.to_the_right else text + padding

@@ -8,6 +8,7 @@ With --workers 8 the step has the gradients of data parallelism over 8 devices, 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
@@ -23,9 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.add_argument(
         "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
-    )
-    parser.add_argument(
-        "--memory", metavar="SIZE", type=_values.size, help="of every device, in place of the cluster's, e.g. 8GiB"
     )
     parser.add_argument("--workers", metavar="N", type=_values.count, help="logical workers, a multiple of the devices")
     parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
@@ -48,32 +46,29 @@ def run(args: argparse.Namespace) -> int:
         cluster,
         lambda count: make(microbatches=count),
         args.batch_size or profile.batch_size,
-        memory_bytes=args.memory,
         workers=args.workers,
         runtime=_options.read_runtime(args, profile),
     )
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    note = _machine_note.machine_note(profile, cluster, args.strict)
+    notes = _machine_note.machine_notes(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
-        _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, note)
+        _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, *notes)
         return 0
     devices = "1 device" if cluster.workers == 1 else f"{cluster.workers} devices"
-    _print(
-        candidates, fastest, f"{profile.model} on {devices} of {cluster.name}, batch {fastest.plan.batch_size}", note
-    )
+    title = f"{profile.model} on {devices} of {cluster.name}, batch {fastest.plan.batch_size}"
+    _print(candidates, fastest, title, notes)
     return 0
 
 
-def _print(candidates: list[Choice], fastest: Choice, title: str, note: str) -> None:
-    from simulator.cli import _tables
+def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequence[str]) -> None:
+    from simulator.cli import _printing, _tables
 
     console = _tables.new_console()
     _tables.say(console, title)
-    if note:
-        _tables.say(console, f"note: {note}")
+    _printing.say_notes(console, notes)
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
     table = _tables.new_table("micro-batches", *columns, last="")
     for choice in candidates:

@@ -26,5 +26,5 @@ def main(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("calibrate needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("calibrate", "torch") from None
     return command.main(argv)

@@ -19,7 +19,7 @@ def main(argv: list[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("capture needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("capture", "torch") from None
     if "--json" not in argv:
         return command.main(argv)
     from simulator import files

@@ -1,12 +1,17 @@
-"""Check a prediction against a recorded step: a torch.profiler trace, or a file of step times.
+"""Check a run: is it as fast as it should be, and if not, why? Or a prediction against a recorded step.
 
+    shardscope check train.log --launch "torchrun ... pretrain_gpt.py ..." --cluster dgx-h100
+    shardscope check --tokens-per-s 1000 --config train.toml --cluster dgx-h100 --devices 64
     shardscope check rank0.json.gz plan.json
     shardscope check train.log plan.json
 
+With the command line or the configuration that a run was started with, its log (Megatron-LM, torchtitan, nanotron,
+NeMo, DeepSpeed, Hugging Face Trainer, or a CSV), or a number, gets a verdict and the cause that would explain it.
+
 A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
-hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM) are compared as a whole, and for each cause it
-says how many times longer it alone would have to be. Profile and cluster are those of the command that made the plan,
-as the plan file records it; with --cluster, what this command line says counts instead.
+hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM or of an exported script) are compared as a whole,
+and for each cause it says how many times longer it alone would have to be. Profile and cluster are those of the command
+that made the plan, as the plan file records it; with --cluster, what this command line says counts instead.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _machine_note, _options, _planned, _printing, _tables, _values
+from simulator.cli import _machine_note, _options, _planned, _printing, _started_run, _tables, _values
 from simulator.errors import InputError
 from simulator.units import format_time
 
@@ -28,8 +33,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("recorded", metavar="LOG_OR_TRACE", help="a trace of torch.profiler, or a file of step times")
-    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
+    text = "a trace of torch.profiler, a log, or a file of step times"
+    parser.add_argument("recorded", metavar="LOG_OR_TRACE", nargs="?", help=text)
+    parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan file that `shardscope partition` wrote")
+    _started_run.add_arguments(parser)
+    _started_run.add_details(parser)
+    _started_run.numbers(parser)
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
     parser.add_argument("--device", metavar="N", type=_values.whole, help=text)
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead")
@@ -37,15 +46,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.report.interval import step_interval
+    if _started_run.is_asked(args):
+        from simulator.cli import _run_verdict
+
+        if args.plan:
+            raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
+        return _run_verdict.run(args)
+    if not (args.recorded and args.plan):
+        raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
     from simulator.report.step_causes import step_causes
+    from simulator.run import expected_interval
     from traces.imports._recorded_phases import read_phases
 
     recorded = read_phases(Path(args.recorded))
     profile, cluster, done = _planned.simulated(args, ("device",))
     device = _device(args.device, recorded, done)
     predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
-    interval = step_interval(done.report, profile, cluster)
+    interval = expected_interval(done.report, profile, cluster, done.plan, done.runtime)
     if args.json:
         _printing.print_json(
             {
@@ -53,11 +70,13 @@ def run(args: argparse.Namespace) -> int:
                 "recorded_steps_s": recorded.steps_s,
                 "recorded_s": recorded.step_s,
                 "predicted_s": done.report.step_s,
+                "peak_memory_bytes": done.report.peak_memory_bytes,
+                "fit": done.report.fit,
                 "recorded_causes_s": recorded.causes_s,
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),
             },
-            _machine_note.machine_note(profile, cluster, args.strict),
+            *_machine_note.machine_notes(profile, cluster, args.strict),
         )
     else:
         _print(recorded, predicted, done, device, interval)
@@ -85,9 +104,9 @@ def _print(
     _tables.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
     inside = interval.low_s <= step_s <= interval.high_s
     expected = _range(interval.low_s, interval.high_s)
-    _tables.say(console, f"{'within' if inside else 'outside'} what 9 of 10 steps are expected to take, {expected}")
+    _tables.say(console, f"{'inside' if inside else 'outside'} the 90% range of the prediction, {expected}")
     name = f"device {device} {done.report.devices[device].name}"
-    console.print("", _by_cause(name, recorded, predicted, step_s - plan_s), sep="\n")
+    console.print("", _by_cause(name, recorded, predicted, step_s - plan_s))
     if recorded.causes_s:
         longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
         cause = max(longer, key=lambda name: abs(longer[name]))
@@ -96,7 +115,9 @@ def _print(
         _tables.say(console, "a collective's kernel also waits for the slowest rank, so traces hold waits there")
 
 
-def _by_cause(name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float) -> object:
+def _by_cause(
+    name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float
+) -> _tables.TextTable:
     """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
     if recorded.causes_s:
         table = _tables.new_table(name, "predicted", "recorded", "longer", "error")

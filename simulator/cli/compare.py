@@ -2,6 +2,7 @@
 
     shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
     shardscope compare llama3-8b --cluster dgx-h100 --devices 64
+    shardscope compare --launch train.sh --cluster dgx-h100
 
 Of a model card (`shardscope model` lists them) every grid of data, context, tensor, pipeline and expert parallelism is
 ranked, with ZeRO and recomputation: bounded first, then simulated until the best are certain; the best one's launch
@@ -13,7 +14,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _accuracy, _effects, _grids, _machine_note, _options, _strategy, _values
+from simulator.cli import (
+    _accuracy,
+    _better,
+    _effects,
+    _grids,
+    _machine_note,
+    _options,
+    _started_run,
+    _strategy,
+    _values,
+)
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -24,16 +35,20 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _options.add_inputs(parser)
+    _options.add_inputs(parser, started=True)
+    _started_run.add_arguments(parser)
     parser.add_argument(
-        "--strategies", metavar="NAMES", default="all", help="names with commas between, or all (default)"
+        "--strategies",
+        metavar="NAMES",
+        default="all",
+        help="names with commas between, or all (default), which leaves out those that are there to be beaten",
     )
     parser.add_argument(
         "--microbatches", metavar="M", type=_values.count,
         help="micro-batches per batch, for strategies that pipeline",
     )  # fmt: skip
     parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
-    parser.add_argument("--json", action="store_true", help="print the reports as JSON instead, best first")
+    _options.add_output(parser, "the reports, best first,")
     _options.add_work(parser)
     _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
@@ -42,9 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
-    from simulator.language_models.model_card import is_card
+    from simulator.cli import _answers, _comparing, _printing
+    from simulator.language_models.card_files import is_card
+    from simulator.report.interval import step_interval
 
+    if _started_run.is_asked(args):
+        return _better.run(args)
     if is_card(args.profile):
         return _grids.run(args)
     _grids.check_profile(args)
@@ -70,11 +88,16 @@ def run(args: argparse.Namespace) -> int:
                 failed[name] = str(error)
     if not done and len(set(failed.values())) == 1:  # what is wrong is not a strategy
         raise InputError(next(iter(failed.values())))
-    ranked = sorted(done, key=lambda name: reached[name].seconds.median if reached else done[name].report.step_s)
+
+    def order(name: str) -> tuple[bool, float]:
+        report = done[name].report
+        return not report.fits, reached[name].seconds.median if reached else report.step_s
+
+    ranked = sorted(done, key=order)
     if args.trace_out and ranked:
         _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
     reports = [done[name].report for name in ranked]
-    notes = [_machine_note.machine_note(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
+    notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "report": done[name].report.to_dict()}
@@ -84,8 +107,18 @@ def run(args: argparse.Namespace) -> int:
         rows += [{"strategy": name, "error": why} for name, why in failed.items()]
         _printing.print_json({"strategies": rows}, *notes)
     else:
-        batch_note = _options.batch_note(profile, args)
-        _printing.print_comparison(profile, cluster, reports, failed, batch_note, notes, args.trace_out)
+        best = done[ranked[0]] if ranked else None
+        shown = _printing.Shown(
+            of=_answers.priced(profile),
+            change=_answers.best_change(profile, cluster, best.plan, best.runtime, best.report) if best else "",
+            batch_note=_options.batch_note(profile, args),
+            notes=notes,
+            trace=args.trace_out,
+            failed=failed,
+            verbose=args.verbose,
+        )
+        intervals = [step_interval(report, profile, cluster) for report in reports]
+        _comparing.print_comparison(profile, cluster, reports, intervals, shown)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2
@@ -96,7 +129,7 @@ def strategy_names(text: str) -> list[str]:
     import partitioners
 
     if text == "all":
-        return list(partitioners.strategies())
+        return [name for name in partitioners.strategies() if name not in partitioners.BASELINES]
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         partitioners.load(name)
@@ -112,9 +145,9 @@ def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argpa
     import partitioners
     from simulator.run import run as simulate
 
-    # Micro-batches keep the stages of a pipeline busy; elsewhere they would only make the kernels smaller.
-    pipelined = "schedule" in partitioners.options(name)
-    step = {"microbatches": args.microbatches, "schedule": args.schedule} if pipelined else {}
+    # Micro-batches keep the stages of a pipeline busy; beside one they would only make the kernels smaller.
+    takes_all = args.strategies == name or "schedule" in partitioners.options(name)
+    step = {"microbatches": args.microbatches, "schedule": args.schedule} if takes_all else {}
     step.update(_strategy.read(args, name, alone=False))
     return simulate(
         profile,

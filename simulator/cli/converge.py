@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("converge needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("converge", "torch") from None
     from simulator.cli import _printing
     from simulator.convergence.curve_files import write_curves
 

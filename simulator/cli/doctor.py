@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("doctor needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("doctor", "torch") from None
     import partitioners
     from simulator import files
     from simulator.device_names import alike, unlike

@@ -23,8 +23,7 @@ from simulator.units import format_time
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.table import Table
-
+    from simulator.cli._tables import TextTable
     from simulator.taskgraph import TaskGraph
     from traces.results.executions import Execution
     from traces.results.timeline_comparison import Comparison, Difference
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("execute needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("execute", "torch") from None
     from simulator import files
     from simulator.run import expected_step_s
     from simulator.run import run as simulate
@@ -130,10 +129,10 @@ def _print(execution: Execution, comparison: Comparison, expected_s: float) -> N
         times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
         table.add_row(kind.name.lower(), str(total.tasks), *times)
     table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
-    console.print()
+    console.print("")
     _tables.print_table(console, table)
     for title, worst in (("longest over prediction", comparison.longest), ("latest of their own", comparison.latest)):
-        console.print("", _worst(title, comparison.graph, worst(_SHOWN)), sep="\n")
+        console.print("", _worst(title, comparison.graph, worst(_SHOWN)))
 
 
 def _print_json(execution: Execution, comparison: Comparison, expected_s: float) -> None:
@@ -156,7 +155,7 @@ def _print_json(execution: Execution, comparison: Comparison, expected_s: float)
     )
 
 
-def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> Table:
+def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> TextTable:
     table = _tables.new_table(title, "predicted", "actual", "late", last="after")
     for difference in differences:
         cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"

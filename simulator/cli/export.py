@@ -5,7 +5,8 @@
 
 ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan is its TOML file, megatron a shell
 script with Megatron-LM's arguments. What the runtime does otherwise than planned is printed and written into the file.
-Model and input are those of the capture, where the profile was captured from one.
+Model and input are those of the capture, where the profile was captured from one. A script prints each step's loss and
+time beside the predicted one, which `shardscope check` reads.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ def run(args: argparse.Namespace) -> int:
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
+            predicted_s=_predicted_s(profile, plan),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -93,6 +95,18 @@ def _profile_of(plan: Plan) -> str:
 
     words = shlex.split(plan.command)
     return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
+
+
+def _predicted_s(profile: Profile, plan: Plan) -> float | None:
+    """Seconds of a step on the cluster of the plan's command; None where it records none."""
+    from simulator.cli import _planned
+    from simulator.run import step_report
+
+    if len(shlex.split(plan.command)) < 2:
+        return None
+    settings = _planned.made_by(plan)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
+    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from simulator.language_models.model_card import cards, read_card
+    from simulator.language_models.card_files import cards, read_card
     from simulator.language_models.training_stack import nearest_stack, read_stack, write_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
@@ -75,20 +74,17 @@ def run(args: argparse.Namespace) -> int:
         _write_profile(card, stack, args)
     else:
         print(folded(f"{card.described()}\n{card.source}"))
+        if card.not_counted:
+            print(folded(f"not counted of its configuration: {', '.join(card.not_counted)}"))
     return 0
 
 
 def _calibrated(stack: TrainingStack, args: argparse.Namespace) -> TrainingStack:
     from partitioners._grids.calibration import calibrated
-    from partitioners._grids.measured_rows import measured_plan, read_rows, usable
+    from partitioners._grids.measured_rows import measured_plans
     from simulator.network.catalogue import read_preset
 
-    rows = usable(read_rows(Path(args.calibrate)))
-    if not rows:
-        raise InputError(
-            f"{args.calibrate}: no row is measured and free of suspicion; a calibration needs at least one"
-        )
-    return calibrated(stack, [measured_plan(row) for row in rows], read_preset(args.cluster or "dgx-h100").build)
+    return calibrated(stack, measured_plans(Path(args.calibrate)), read_preset(args.cluster or "dgx-h100").build)
 
 
 def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespace) -> None:

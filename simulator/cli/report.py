@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": section.title}
-            | ({"error": section.reason} if section.run is None else {"step_s": section.run.report.step_s})
+            | ({"error": section.reason} if section.run is None else section.run.report.figures())
             for section in sections
         ]
         _printing.print_json({"output": args.output, "strategies": rows})

@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--plot", metavar="FILE", help="draw the study, as .html that needs no network, or its throughput as .png"
     )
     shown.add_argument("--usage", metavar="FILE.html", help="draw the resource usage over the largest step of each way")
-    shown.add_argument("--json", action="store_true", help="print the points as JSON instead")
+    _options.add_output(shown, "the points")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> int:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    note = _machine_note.machine_note(study.profile, study.cluster_of(counts[-1], 0))
+    notes = _machine_note.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
-        _printing.print_json({"points": [point.to_dict() for point in points]}, note)
+        _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
-        _scaling.print_points(points, title, note, [path for path in (args.plot, args.usage) if path])
+        _scaling.print_points(points, title, notes, [path for path in (args.plot, args.usage) if path], args.verbose)
     return 0
 
 

@@ -102,10 +102,9 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
 def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.cli import _printing
     from simulator.sweep.progress import clock
-    from simulator.sweep.queries import statuses
-    from simulator.sweep.results_table import stage_seconds
+    from simulator.sweep.results_table import stage_seconds, status_counts
 
-    counts, seconds = statuses(folder), stage_seconds(folder)
+    counts, seconds = status_counts(folder), stage_seconds(folder)
     if as_json:
         summary: dict[str, Any] = {"points": count, "ran": pace.ran, "wall_s": pace.wall_s, **counts}
         _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds})

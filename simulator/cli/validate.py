@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError("validate needs torch; install it with: pip install 'shardscope[capture]'") from None
+        raise MissingExtraError.of("validate", "torch") from None
     from simulator.cli import _printing
     from traces.results.validations import summarised
 

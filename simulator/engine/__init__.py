@@ -28,7 +28,13 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine.columns import Columns, check_dependencies, make_columns
-from simulator.engine.compiled import compiled_binding_chain, compiled_chain_s, is_available, run_compiled
+from simulator.engine.compiled import (
+    compiled_binding_chain,
+    compiled_chain_s,
+    is_available,
+    missing_words,
+    run_compiled,
+)
 from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.network.token_buckets import depths_bytes, shaped
@@ -37,7 +43,7 @@ from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
 
-__all__ = ["ENGINES", "binding_tasks", "engine_name", "longest_chain_s", "simulate"]
+__all__ = ["ENGINES", "binding_tasks", "engine_name", "longest_chain_s", "simulate", "slow_engine_words"]
 
 ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
     "compiled": run_compiled,
@@ -73,7 +79,7 @@ def _with_token_buckets(
     Which tokens lack depends on when transfers begin, so the spans are those of as many rounds as change anything, at
     most BUCKET_ROUNDS.
     """
-    rates, before_s = paths(graph.routes, cluster).rate_bytes_per_s, None
+    rates, before_s = paths(graph.routes, cluster, graph.kept).rate_bytes_per_s, None
     for _ in range(BUCKET_ROUNDS):
         buckets = shaped(graph, cluster, *spans)
         if before_s is not None and np.array_equal(buckets.later_s, before_s):
@@ -146,8 +152,16 @@ def engine_name(engine: str | None = None) -> str:
     if wanted not in ENGINES:
         raise UnknownNameError.of("engine", wanted, ENGINES)
     if wanted == "compiled" and not is_available():
-        raise InputError("engine is compiled: no library was shipped and none could be compiled; install a C compiler")
+        raise InputError(f"engine is compiled: {missing_words()}; install a C compiler, or take the reference engine")
     return wanted
+
+
+def slow_engine_words() -> str:
+    """What to tell a user where steps are simulated by the slow engine; "" where they are not."""
+    if engine_name() == "compiled":
+        return ""
+    why = missing_words() if os.environ.get("SHARDSCOPE_ENGINE") is None else "as SHARDSCOPE_ENGINE says"
+    return f"the slow engine ran ({why}): the numbers are the same, but they take longer"
 
 
 def _explain(graph: TaskGraph, end_s: Floats) -> str:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from simulator.engine.columns import Columns
 from simulator.engine.compiled_room import Room
-from simulator.engine.library import library
+from simulator.engine.library import NoLibraryError, library
 from simulator.taskgraph import Floats, Ints, TaskGraph
 
 _SLICE = 1_000_000
@@ -26,14 +26,18 @@ def is_available() -> bool:
     return _load() is not None
 
 
+def missing_words() -> str:
+    """Why there is no library; "" where there is one."""
+    _load()
+    return _missing[-1] if _missing else ""
+
+
 def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     """Start and end of every task in seconds; infinite where a task never started or ended."""
     loaded = _load()
     if loaded is None:
         raise RuntimeError("is_available() is False")
-    room = columns.kept.get(Room)
-    if room is None:
-        room = columns.kept[Room] = Room.of(columns)
+    room = columns.kept.get(Room, lambda: Room.of(columns))
     start_s, end_s = np.empty(len(columns)), np.empty(len(columns))
     entered = room.enter(columns, start_s, end_s)
     address = _address(entered[0])  # the others are what it points to
@@ -130,15 +134,20 @@ def _address(array: Array) -> int:
     return array.ctypes.data
 
 
+_missing: list[str] = []
+
+
 @cache
 def _load() -> ctypes.CDLL | None:
-    path = library()
-    if path is None:
-        return None
     try:
-        loaded = ctypes.CDLL(str(path))
-    except OSError:  # made for another machine
+        return _typed(ctypes.CDLL(str(library())))
+    except (NoLibraryError, OSError, AttributeError) as error:  # one that was shipped may be for another machine
+        _missing.append(str(error))
         return None
+
+
+def _typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    """The library with the types of its functions. Raises AttributeError where it lacks one."""
     loaded.begin.argtypes, loaded.begin.restype = (ctypes.c_void_p,), None
     loaded.advance.argtypes, loaded.advance.restype = (ctypes.c_void_p, ctypes.c_int64), ctypes.c_int64
     loaded.longest_chain.argtypes = (ctypes.c_int64, *(ctypes.c_void_p,) * 6)

@@ -23,17 +23,20 @@ def train(options, rank, device):
     optimizer = optimizer_of(trained.parameters())
     weight = SHARES[rank] * RANKS / sum(SHARES)  # gradients are averaged over processes; every sample counts alike
     for step in range(options.steps):
-        optimizer.zero_grad()
         data, numbers = batch(step)
+        start, total = now(device), 0.0
+        optimizer.zero_grad()
         for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
             own, targets = samples.split(SHARES)[rank].to(device), targets.split(SHARES)[rank]
             with nullcontext() if part + 1 == MICROBATCHES else trained.no_sync():
                 loss = loss_of(trained(own), targets) * weight / MICROBATCHES
                 loss.backward()
+            total += loss.detach() / RANKS
         if options.gradients and step == 0:
             gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
             torch.save(gradients, f"{options.gradients}.{rank}.pt")
         optimizer.step()
+        say(step, total, start, device)
 """
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from simulator.errors import InputError
 from simulator.exports import ddp
+from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
@@ -31,16 +32,20 @@ def train(options, rank, device):
     trained = sharded(built().to(device), init_device_mesh(device.type, (RANKS,)))
     optimizer = optimizer_of(trained.parameters())
     for step in range(options.steps):
-        optimizer.zero_grad()
         data, numbers = batch(step)
+        start, total = now(device), 0.0
+        optimizer.zero_grad()
         for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
             trained.set_requires_gradient_sync(part + 1 == MICROBATCHES)
             own, targets = samples.chunk(RANKS)[rank].to(device), targets.chunk(RANKS)[rank]
-            (loss_of(trained(own), targets) / MICROBATCHES).backward()
+            loss = loss_of(trained(own), targets) / MICROBATCHES
+            loss.backward()
+            total += loss.detach() / RANKS
         if options.gradients and step == 0:
             gradients = {name: parameter.grad.full_tensor() for name, parameter in trained.named_parameters()}
             torch.save(gradients, f"{options.gradients}.{rank}.pt")
         optimizer.step()
+        say(step, total, start, device)
 '''
 
 
@@ -64,3 +69,39 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
     return (f"HALF_PRECISION = {plan.synchronisation.half_precision}",)
+
+
+def command(launch: Launch) -> str:
+    """Plain torch around a network of blocks: fully_shard over the replicas, DistributedDataParallel without shared
+    states. Raises InputError where the grid has other degrees."""
+    grid, layers = launch.grid, launch.card.layers
+    if grid.strategy == "megatron":
+        raise InputError(
+            f"tensor {grid.tensor} x pipeline {grid.pipeline} x context {grid.context} x expert {grid.expert}: plain "
+            f"FSDP2 has data parallelism alone; take megatron, nanotron or torchtitan"
+        )
+    if grid.recomputation not in ("none", "full"):
+        raise InputError(f"recomputation is {grid.recomputation}: the lines here wrap whole blocks; take torchtitan")
+    if grid.zero_stage < 2:
+        sharing = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, ...)" if grid.zero_stage else "AdamW"
+        return f"""{launch.torchrun} train.py
+# train.py, around the model of {layers} blocks on {grid.data} replicas
+model = DistributedDataParallel(model, gradient_as_bucket_view=True)
+optimizer = {sharing}
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, all but the last in model.no_sync()"""
+    again = "\nfor block in model.layers:\n    checkpoint_wrapper(block)" if grid.recomputation == "full" else ""
+    mesh = f"({grid.data // grid.shard_group}, {grid.shard_group})" if grid.shard_group else f"({grid.data},)"
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}[launch.precision]
+    return f"""{launch.torchrun} train.py
+# train.py, around the model of {layers} blocks
+mesh = init_device_mesh("cuda", {mesh})
+policy = MixedPrecisionPolicy(param_dtype=torch.{dtype}, reduce_dtype=torch.float32){again}
+for block in model.layers:
+    fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward={grid.zero_stage == 3})
+fully_shard(model, mesh=mesh, mp_policy=policy)
+# {grid.accumulation} micro-batches of {grid.microbatch} sequences, gradients scattered at every one"""
+
+
+def otherwise(launch: Launch) -> Iterator[str]:
+    """What plain torch does otherwise than planned: nothing."""
+    return iter(())

@@ -1,10 +1,11 @@
-"""A plan as Megatron-LM's arguments, in a shell script that is to be completed with model and data."""
+"""A plan as Megatron-LM's arguments: of a card a whole command, of other networks a script to be completed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from simulator.errors import InputError
+from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 from simulator.workload import Profile
@@ -74,3 +75,118 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
     run = f"torchrun --nproc-per-node {shape.devices} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
     return "\n".join(["#!/bin/sh", *comments, f'{run} \\\n    "$@"', ""])
+
+
+def command(launch: Launch) -> str:
+    """pretrain_gpt.py for a grid of a card. Raises InputError where Megatron-LM would refuse it."""
+    card, grid = launch.card, launch.grid
+    if grid.recomputation == "op":
+        raise InputError("recomputation is op: Megatron-LM recomputes modules or blocks; take torchtitan")
+    if grid.zero_stage >= 2 and grid.expert > 1:
+        raise InputError(
+            f"zero_stage is {grid.zero_stage} with experts on {grid.expert} devices: its FSDP shards dense "
+            f"blocks; take zero_stage 1 or torchtitan"
+        )
+    if grid.context > 1 and card.sequence % (2 * grid.context):
+        raise InputError(f"context is {grid.context}: Megatron-LM cuts {card.sequence} tokens into twice as many parts")
+    serial = grid.zero_stage < 2 and grid.tensor * grid.context > 1
+    run = f"{'CUDA_DEVICE_MAX_CONNECTIONS=1 ' if serial else ''}{launch.torchrun} pretrain_gpt.py"
+    lines = (*_network(launch), *_experts(launch), *_spread(launch))
+    return " \\\n  ".join([run, *(line for line in lines if line)])
+
+
+def otherwise(launch: Launch) -> Iterator[str]:
+    """What Megatron-LM does otherwise than planned."""
+    card, zero_stage = launch.card, launch.grid.zero_stage
+    if card.norm_vectors == 0 or (card.norm_vectors == 1 and card.positions):
+        yield "norms have a vector for each channel and a bias"
+    lacking = {
+        "the norm behind the embedding": card.embedding_norm,
+        "sinks of the attention": card.sinks,
+        "the norms behind attention and feed-forward layer": card.norms == 4,
+        "one norm for attention and feed-forward layer": card.norms == 1,
+        f"the attention's window of {card.window} tokens": card.window,
+    }
+    yield from (f"it has not {what}" for what, there in lacking.items() if there)
+    if zero_stage == 2 or (zero_stage == 3 and launch.grid.tensor > 1):
+        yield "its FSDP gathers and scatters by layers of its own choice"
+
+
+def _network(launch: Launch) -> Iterator[str]:
+    card = launch.card
+    ffn = card.dense_ffn if card.dense_layers else card.ffn
+    yield f"--num-layers {card.layers} --hidden-size {card.hidden} --num-attention-heads {card.heads}"
+    yield f"--ffn-hidden-size {ffn} --seq-length {card.sequence} --max-position-embeddings {card.sequence}"
+    if of := card.latent:
+        ranks = f"--kv-lora-rank {of.key_rank}" + (f" --q-lora-rank {of.query_rank}" if of.query_rank else "")
+        yield f"--multi-latent-attention {ranks} --qk-head-dim {of.key_width} --qk-pos-emb-head-dim {of.rotary}"
+        yield f"--v-head-dim {of.value_width}"
+    elif card.width * card.heads != card.hidden:
+        yield f"--kv-channels {card.width}"
+    if card.key_heads != card.heads:
+        yield f"--group-query-attention --num-query-groups {card.key_heads}"
+    switches = {
+        "--swiglu": card.gated, "--normalization RMSNorm": card.norm_vectors == 1,
+        "--disable-bias-linear": not card.biases, "--add-qkv-bias": card.qkv_biases,
+        "--qk-layernorm": card.query_key_norm or card.latent, "--position-embedding-type rope": not card.positions,
+        "--untie-embeddings-and-output-weights": not card.tied_embeddings,
+    }  # fmt: skip
+    yield " ".join(option for option, on in switches.items() if on)
+    if card.dropout:
+        yield "--attention-dropout 0.1 --hidden-dropout 0.1"
+    yield f"--tokenizer-type NullTokenizer --vocab-size {card.vocabulary} --{launch.precision}"
+
+
+def _experts(launch: Launch) -> Iterator[str]:
+    card, grid = launch.card, launch.grid
+    if not card.experts:
+        return
+    yield f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token} --moe-ffn-hidden-size {card.ffn}"
+    yield f"--expert-model-parallel-size {grid.expert} --moe-token-dispatcher-type alltoall"
+    if card.shared_ffn:
+        yield f"--moe-shared-expert-intermediate-size {card.shared_ffn}"
+    if card.dense_layers:
+        routed = card.layers - card.dense_layers
+        yield f'--moe-layer-freq "([0]*{card.dense_layers}+[1]*{routed})"'
+
+
+def _spread(launch: Launch) -> Iterator[str]:
+    grid = launch.grid
+    yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
+    yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
+    yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
+    yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
+    if grid.zero_stage == 1:
+        yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+        if grid.shard_group:
+            yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
+    if grid.zero_stage >= 2:
+        sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
+        yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"
+        yield f"--data-parallel-sharding-strategy {sharded}"
+    if grid.recomputation == "full":
+        yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    elif grid.recomputation != "none":
+        modules = "core_attn" if grid.recomputation == "selective" else grid.recomputation.replace("+", " ")
+        yield f"--recompute-granularity selective --recompute-modules {modules}"
+    yield from _stages(launch)
+
+
+def _stages(launch: Launch) -> Iterator[str]:
+    grid, blocks = launch.grid, launch.blocks
+    if grid.layout and not grid.layout.replace(",", "").isdecimal():
+        yield f'--pipeline-model-parallel-layout "{grid.layout}"'
+    elif grid.layout:
+        yield f'--pipeline-model-parallel-layout "{layout([int(count) for count in grid.layout.split(",")])}"'
+    elif grid.chunks > 1:
+        yield f"--num-virtual-stages-per-pipeline-rank {grid.chunks}"
+    elif len(blocks) > 1 and (len(set(blocks)) > 1 or launch.card.layers % grid.pipeline):
+        yield f'--pipeline-model-parallel-layout "{layout(blocks)}"'
+    elif launch.card.layers % grid.pipeline:
+        even, more = divmod(launch.card.layers, grid.pipeline)
+        yield f'--pipeline-model-parallel-layout "{layout([even + (i < more) for i in range(grid.pipeline)])}"'
+
+
+def layout(blocks: Sequence[int]) -> str:
+    """Stages as Megatron-LM writes them: E the embedding, t a block, L the loss."""
+    return "E" + "|".join(f"t*{count}" for count in blocks) + "L"

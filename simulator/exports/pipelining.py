@@ -35,15 +35,18 @@ def train(options, rank, device):
     parameters = {name: p for stage in own for name, p in stage.submod.named_parameters()}
     optimizer = optimizer_of(parameters.values()) if parameters else None
     for step in range(options.steps):
+        data, numbers = batch(step)
+        start, losses = now(device), []
         if optimizer:
             optimizer.zero_grad()
-        data, numbers = batch(step)
         first = (data.to(device),) if HOMES[0] == rank else ()
-        schedule.step(*first, **({"target": numbers.to(device)} if HOMES[-1] == rank else {}))
+        last = {"target": numbers.to(device), "losses": losses} if HOMES[-1] == rank else {}
+        schedule.step(*first, **last)
         if options.gradients and step == 0:
             torch.save({name: p.grad for name, p in parameters.items()}, f"{options.gradients}.{rank}.pt")
         if optimizer:
             optimizer.step()
+        say(step, sum(losses) / MICROBATCHES, start, device)
 """
 
 

@@ -38,7 +38,8 @@ class PlanShape:
 
 
 def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
-    """The shape of a plan. Raises InputError where it is not regular, naming the first layer that is not."""
+    """The shape of a plan. Raises InputError where it is not of this profile or not regular, naming the first layer."""
+    plan.check_layers(profile)
     stages = _stages(profile, plan)
     homes = [plan.placements[names[0]].devices for names in stages]
     if len({len(home) for home in homes}) > 1:

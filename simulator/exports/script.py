@@ -32,6 +32,7 @@ import argparse
 import importlib
 import operator
 import os
+import time
 from contextlib import nullcontext
 
 import torch
@@ -43,6 +44,7 @@ MODEL = {model!r}
 INPUT_SHAPE, VOCABULARY = {input_shape!r}, {vocabulary!r}
 RANKS, MICROBATCHES = {ranks}, {microbatches}
 BATCH_SIZE = {batch_size}  # samples of a step, all processes together
+PREDICTED_S = {predicted_s!r}  # of a step, by shardscope; None: the plan does not say for which cluster
 {constants}
 
 
@@ -71,6 +73,26 @@ def loss_of(output, numbers):
 
 def optimizer_of(parameters):
     return {optimizer}
+
+def now(device):
+    """Seconds by the clock, once the device has done everything."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def say(step, share, start, device):
+    """Print the loss, of which this process adds `share`, and the seconds since `start` of the slowest process.
+
+    `shardscope check LOG PLAN` reads these lines.
+    """
+    seconds, loss = torch.tensor([now(device) - start], device=device), torch.tensor([float(share)], device=device)
+    dist.all_reduce(seconds, dist.ReduceOp.MAX)
+    dist.all_reduce(loss)
+    predicted = "" if PREDICTED_S is None else f", predicted {{1e3 * PREDICTED_S:.3f}} ms"
+    if dist.get_rank() == 0:
+        took = f"step time {{1e3 * seconds.item():.3f}} ms"
+        print(f"step {{step}}: loss {{loss.item():.4f}}, {{took}}{{predicted}}", flush=True)
 
 {body}
 
@@ -106,11 +128,12 @@ def script(
     batch_size: int,
     microbatches: int,
     optimizer_state: float,
+    predicted_s: float | None,
     imports: Iterable[str],
     constants: Iterable[str],
     body: str,
 ) -> str:
-    """A whole script; body defines `train(options, rank, device)`."""
+    """A whole script; body defines `train(options, rank, device)`. predicted_s: of a step; None where it is unknown."""
     lines = "".join(f"Not as planned: {limit}.\n" for limit in limits)
     return _TEMPLATE.format(
         title=title,
@@ -125,6 +148,7 @@ def script(
         microbatches=microbatches,
         optimizer=_OPTIMIZERS.get(optimizer_state, _OPTIMIZERS[1.0]),
         imports="\n".join(imports),
+        predicted_s=predicted_s,
         constants="\n".join(constants),
         body=body,
     )

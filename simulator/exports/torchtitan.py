@@ -5,10 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError
+from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
 SCHEDULES = {"gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble"}
+
+
+CONFIGURATIONS = {
+    "llama3-8b": ("llama3", "llama3_8b"), "llama3-70b": ("llama3", "llama3_70b"),
+    "llama3-405b": ("llama3", "llama3_405b"), "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),
+    "qwen3-1.7b": ("qwen3", "qwen3_1_7b"), "qwen3-14b": ("qwen3", "qwen3_14b"), "qwen3-32b": ("qwen3", "qwen3_32b"),
+    "qwen3-30b-a3b": ("qwen3", "qwen3_30b_a3b"), "deepseek-v2-lite": ("deepseek_v3", "deepseek_v3_16b"),
+    "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"), "gpt-oss-20b": ("gpt_oss", "gpt_oss_20b"),
+    "gpt-oss-120b": ("gpt_oss", "gpt_oss_120b"),
+}  # fmt: skip
+"""The module and the configuration of each card that torchtitan has."""
+MODES = {"none": "none", "full": "full", "op": "selective"}
+"""Its activation checkpointing by recomputation."""
 
 
 def check(plan: Plan, shape: PlanShape) -> None:
@@ -82,3 +96,70 @@ def _starts(name: str) -> list[str]:
     """ "a", "a.b", "a.b.c" of "a.b.c"."""
     words = name.split(".")
     return [".".join(words[:count]) for count in range(1, len(words) + 1)]
+
+
+def command(launch: Launch) -> str:
+    """torchtitan.train with a configuration of its own, changed to the grid. shard is its FSDP, ZeRO-2 where parameters
+    stay whole from forward to backward; replicate keeps all states whole. Raises InputError where it would refuse."""
+    card, grid = launch.card, launch.grid
+    _check_grid(launch)
+    module, configuration = CONFIGURATIONS[card.name]
+    sharded = grid.zero_stage >= 2
+    shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
+    options = [
+        f"{launch.torchrun} -m torchtitan.train --module {module} --config {configuration}",
+        f"--parallelism.data_parallel_replicate_degree {grid.data // shard}",
+        f"--parallelism.data_parallel_shard_degree {shard}",
+        f"--parallelism.tensor_parallel_degree {grid.tensor}",
+        f"--parallelism.context_parallel_degree {grid.context}",
+        f"--parallelism.pipeline_parallel_degree {grid.pipeline}",
+        f"--training.max_context_length {card.sequence}",
+        f"--training.num_tokens_per_microbatch_per_dp_rank {grid.microbatch * card.sequence}",
+        f"--training.num_tokens_per_train_step {grid.batch * card.sequence}",
+    ]
+    if sharded:
+        options.append(f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}")
+    if grid.pipeline > 1:
+        schedule = "Interleaved1F1B" if grid.chunks > 1 else "1F1B"
+        options.append(f"--parallelism.pipeline_parallel_schedule {schedule}")
+        options.append(f"--parallelism.num_pp_microbatches {grid.accumulation}")
+    if card.experts:
+        options.append(f"--parallelism.expert_parallel_degree {grid.expert}")
+    if grid.pipeline > 1 or grid.expert > 1:
+        options.append("--training.disable_cuda_graphs")
+    return " \\\n  ".join([*options, f"activation-checkpoint:{MODES[grid.recomputation]}"])
+
+
+def _check_grid(launch: Launch) -> None:
+    """Raise InputError for what torchtitan's own checks refuse, or what it would do otherwise without a word."""
+    card, grid = launch.card, launch.grid
+    if card.name not in CONFIGURATIONS:
+        raise InputError(f"card {card.name}: torchtitan has no configuration of it; has {', '.join(CONFIGURATIONS)}")
+    if launch.precision != "bf16":
+        raise InputError(f"accelerator is {launch.accelerator}: torchtitan trains in bf16; take megatron")
+    if grid.zero_stage == 1 and grid.replicas > 1:
+        raise InputError("zero_stage is 1: torchtitan shards all states or none; take zero_stage 2 or megatron")
+    if grid.zero_stage == 0 and grid.context > 1:
+        raise InputError(f"context is {grid.context}: torchtitan shards all states over its devices; take zero_stage 3")
+    if grid.recomputation not in MODES or grid.layout:
+        raise InputError(
+            f"recomputation is {grid.recomputation}, layout {grid.layout!r}: torchtitan recomputes by operator or "
+            f"whole "
+            f"blocks, and splits stages by itself; take megatron"
+        )
+    region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
+    if region % grid.expert:
+        raise InputError(
+            f"expert is {grid.expert}: torchtitan's divides shard x context x tensor, {region}; take zero_stage 2 or 3"
+        )
+    if grid.pipeline > 1 and grid.accumulation < grid.pipeline:
+        raise InputError(f"accumulation is {grid.accumulation}: 1F1B takes as many micro-batches as stages")
+    parts = grid.tensor * (2 * grid.context if grid.context > 1 else 1)
+    if grid.microbatch * card.sequence % parts:
+        raise InputError(f"sequence is {card.sequence}: a micro-batch is cut into {parts} parts")
+
+
+def otherwise(launch: Launch) -> Iterator[str]:
+    """What torchtitan does otherwise than planned."""
+    if launch.grid.pipeline > 1:
+        yield "the first and the last stage have a block less"

@@ -9,7 +9,7 @@ backward, where the gradient of the residual is added too; and so on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from simulator.language_models.model_card import ModelCard
@@ -19,78 +19,177 @@ NORM_TRAFFIC = 22
 """Bytes per token and hidden channel: forward 4, backward 6, and adding the residual's gradient in fp32 or bf16 12."""
 ADD_TRAFFIC = 12
 """Forward reads two and writes one, backward the same."""
-ATTENTION_TRAFFIC = 102
-"""Per query channel: rotary positions of q and k both ways, the split of q, k, v and its concatenation backward, four
-changes of layout between (sequence, batch) and (batch, sequence) both ways."""
-ACTIVATION_TRAFFIC = 36
-"""Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8."""
+SPLIT_TRAFFIC = 12
+"""Per query channel: the gradients of q, k and v are joined."""
+ROTARY_TRAFFIC, FUSED_ROTARY_TRAFFIC = 58, 16
+"""Per query channel: rotary positions of q and k both ways; in one kernel each reads and writes them once."""
+LAYOUT_TRAFFIC = 32
+"""Per query channel: q, k, v and the output between (sequence, batch) and (batch, sequence) both ways."""
+GATED_TRAFFIC, FUSED_GATED_TRAFFIC = 36, 16
+"""Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8; in one
+kernel three tensors forward and five backward."""
+ACTIVATION_TRAFFIC = 10
+"""The same where nothing is gated: forward 4, backward 6."""
+NORMED_TRAFFIC = 10
+"""Per channel of queries and keys that are normed: forward reads and writes, backward reads two and writes one."""
+BIAS_TRAFFIC = 2
+"""Per output channel of a linear layer with a bias: backward sums the gradient over its tokens."""
 ACCUMULATION_TRAFFIC = 12
 """Bytes per parameter and micro-batch: a bf16 gradient written and read, an fp32 sum read and written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockOperator:
-    """One operator of a block for some tokens on one device.
+class ProductShape:
+    """A matrix product of the forward pass, (rows x inputs) by (inputs x outputs); groups: as many, apart."""
 
-    flops: of the forward pass, two per multiply-add. backward: how many times that the backward pass takes.
-    products: matrix products in forward; each has two in backward. traffic_bytes: of both passes. output_channels: per
-    token, before any split by sequence. saved_bytes: what forward keeps for backward.
-    """
+    rows: float
+    inputs: float
+    outputs: float
+    groups: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Of some sequences of `length` tokens, over heads of `width` channels."""
+
+    sequences: float
+    length: int
+    heads: float
+    width: float
+    """The mean of a query's and a value's."""
+    share: float = 1.0
+    """Of the scores under a causal mask, what a window leaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockOperator:
+    """One operator of a block for some tokens on one device."""
 
     name: str
     kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
-    flops: float = 0.0
-    backward: float = 2.0
-    products: float = 0.0
+    shape: ProductShape | AttentionShape | None = None
+    """What it computes beside its traffic."""
     parameters: int = 0
     traffic_bytes: float = 0.0
+    """Of both passes."""
     output_channels: int = 0
+    """Per token, before any split by sequence."""
     saved_bytes: float = 0.0
+    """What forward keeps for backward."""
+
+    @property
+    def flops(self) -> float:
+        """Of the forward pass, two per multiply-add; half of an attention's scores are masked, and not counted."""
+        if isinstance(self.shape, ProductShape):
+            return 2.0 * self.shape.groups * self.shape.rows * self.shape.inputs * self.shape.outputs
+        if isinstance(self.shape, AttentionShape):
+            scores = self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.share
+            return 2.0 * scores * self.shape.width
+        return 0.0
+
+    def part(self, outputs: float, inputs: float = 1.0) -> BlockOperator:
+        """What a device has to compute of it that has a share of its output, or input, channels, or of its heads."""
+        shape = self.shape
+        if isinstance(shape, ProductShape):
+            shape = replace(shape, inputs=shape.inputs * inputs, outputs=shape.outputs * outputs)
+        elif isinstance(shape, AttentionShape):
+            shape = replace(shape, heads=shape.heads * outputs)
+        return replace(self, shape=shape, traffic_bytes=self.traffic_bytes * outputs, parameters=0)
 
 
 def block_operators(
-    card: ModelCard, tokens: float, tensor: int = 1, *, expert: int = 1, fused_activation: bool = True
+    card: ModelCard,
+    tokens: float,
+    tensor: int = 1,
+    *,
+    expert: int = 1,
+    fused_activation: bool = True,
+    sequence_first: bool = True,
 ) -> Iterator[BlockOperator]:
-    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order.
+    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order; of a mixture, of a
+    block with experts, and behind them those of the feed-forward layer that every token takes.
 
     `expert` devices share the experts, every one with as many tokens. Without fused_activation the activation's output
-    is kept as well as its product with the other half.
+    is kept as well as its product with the other half, and rotary positions take several kernels. sequence_first: an
+    attention changes layouts.
     """
-    h, q, k = card.hidden, card.query_channels, card.key_channels
-    active, wide = card.experts_per_token or 1, (2 if card.gated else 1) * card.ffn
-    copies = card.experts // expert or 1
-    keys = max(k / tensor, card.width)
-    norm = BlockOperator(
-        name="norm", kind="norm", parameters=card.norm_vectors * h, output_channels=h,
-        traffic_bytes=NORM_TRAFFIC * tokens * h / tensor, saved_bytes=(2 * tokens * h + 4 * tokens) / tensor,
-    )  # fmt: skip
+    h, q, k, v = card.hidden, card.query_channels, card.key_channels, card.value_channels
+    made, latents = card.attention_channels, card.latent.channels if card.latent else 0
+    keys, values = max(k / tensor, k / card.key_heads), max(v / tensor, v / card.key_heads)
+    norm, normed = norm_operator(card, tokens, tensor, card.norms / 2), bool(card.query_key_norm)
+    rotary = FUSED_ROTARY_TRAFFIC if fused_activation else ROTARY_TRAFFIC
+    moved = SPLIT_TRAFFIC + (0 if card.positions else rotary) + (LAYOUT_TRAFFIC if sequence_first else 0)
     add = BlockOperator(
         name="add", kind="add", output_channels=h, traffic_bytes=ADD_TRAFFIC * tokens * h / tensor
     )  # fmt: skip
     yield norm
-    yield _linear("qkv", tokens, h, (q + 2 * k) / tensor, output_channels=q + 2 * k, saved=2 * tokens * h / tensor)
-    yield BlockOperator(
-        name="attention", kind="attention", output_channels=q, backward=2.5,
-        flops=2.0 * tokens * card.sequence * q / tensor, traffic_bytes=ATTENTION_TRAFFIC * tokens * q / tensor,
-        saved_bytes=tokens * (2 * q / tensor + 4 * keys + 4 * card.heads / tensor),
+    yield _linear(
+        "qkv", tokens, h, card.qkv_matrices / h / tensor, output_channels=q + k + v,
+        saved=2 * tokens * h / tensor + 4 * tokens * latents, bias=card.biases or card.qkv_biases,
     )  # fmt: skip
-    yield _linear("output", tokens, q / tensor, h, output_channels=h, saved=2 * tokens * q / tensor)
+    yield BlockOperator(
+        name="attention", kind="attention", output_channels=made,
+        shape=AttentionShape(
+            sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor,
+            width=(q + made) / 2 / card.heads, share=card.attention_share,
+        ),
+        traffic_bytes=(moved * q + NORMED_TRAFFIC * normed * (q + k)) * tokens / tensor,
+        saved_bytes=tokens * (2 * q / tensor + 2 * (keys + values) + 4 * card.heads / tensor),
+    )  # fmt: skip
+    yield _linear(
+        "output", tokens, made / tensor, h, output_channels=h, saved=2 * tokens * made / tensor, bias=card.biases
+    )
     yield add
     yield norm
-    yield _linear(
-        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor,
-        copies=copies,
-    )  # fmt: skip
-    yield BlockOperator(
-        name="activation", kind="activation", output_channels=card.ffn * active,
-        traffic_bytes=ACTIVATION_TRAFFIC * tokens * active * card.ffn / tensor,
-        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else card.ffn)) / tensor,
-    )  # fmt: skip
-    yield _linear(
-        "down", tokens * active, card.ffn / tensor, h, output_channels=h, saved=2 * tokens * active * card.ffn / tensor,
-        copies=copies,
+    yield from feed_forward_operators(
+        card, tokens, card.ffn, tensor, active=card.experts_per_token or 1, copies=card.experts // expert or 1,
+        fused_activation=fused_activation,
     )  # fmt: skip
     yield add
+    if card.shared_ffn:
+        yield from feed_forward_operators(
+            card, tokens, card.shared_ffn, tensor, fused_activation=fused_activation, reads=False
+        )
+
+
+def norm_operator(card: ModelCard, tokens: float, tensor: int = 1, norms: float = 1.0) -> BlockOperator:
+    """One norm, or so many of them."""
+    h = card.hidden
+    return BlockOperator(
+        name="norm", kind="norm", parameters=round(norms * card.norm_vectors * h), output_channels=h,
+        traffic_bytes=norms * NORM_TRAFFIC * tokens * h / tensor,
+        saved_bytes=norms * (2 * tokens * h + 4 * tokens) / tensor,
+    )  # fmt: skip
+
+
+def feed_forward_operators(
+    card: ModelCard,
+    tokens: float,
+    channels: int,
+    tensor: int = 1,
+    *,
+    active: int = 1,
+    copies: int = 1,
+    fused_activation: bool = True,
+    reads: bool = True,
+) -> Iterator[BlockOperator]:
+    """The matrices of a feed-forward layer of so many channels and what stands between them; of `copies` experts of
+    which a token takes `active`. reads: it keeps what it reads, which nobody else does."""
+    h, wide = card.hidden, (2 if card.gated else 1) * channels
+    gated = FUSED_GATED_TRAFFIC if fused_activation else GATED_TRAFFIC
+    yield _linear(
+        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor * reads,
+        copies=copies, bias=card.biases,
+    )  # fmt: skip
+    yield BlockOperator(
+        name="activation", kind="activation", output_channels=channels * active,
+        traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * tokens * active * channels / tensor,
+        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else channels)) / tensor,
+    )  # fmt: skip
+    yield _linear(
+        "down", tokens * active, channels / tensor, h, output_channels=h, saved=2 * tokens * active * channels / tensor,
+        copies=copies, bias=card.biases,
+    )  # fmt: skip
 
 
 def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOperator:
@@ -107,9 +206,19 @@ def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOpera
 
 
 def _linear(
-    name: str, tokens: float, inputs: float, outputs: float, *, output_channels: int, saved: float, copies: int = 1
+    name: str,
+    tokens: float,
+    inputs: float,
+    outputs: float,
+    *,
+    output_channels: int,
+    saved: float,
+    copies: int = 1,
+    bias: bool = False,
 ) -> BlockOperator:
+    shape = ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies)
     return BlockOperator(
-        name=name, kind="linear", flops=2.0 * tokens * inputs * outputs, products=1,
-        parameters=round(inputs * outputs) * copies, output_channels=output_channels, saved_bytes=saved,
+        name=name, kind="linear", shape=shape,
+        traffic_bytes=BIAS_TRAFFIC * bias * tokens * outputs, parameters=round(inputs * outputs) * copies,
+        output_channels=output_channels, saved_bytes=saved,
     )  # fmt: skip

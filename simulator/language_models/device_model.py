@@ -1,30 +1,47 @@
-"""Seconds of an operator on a GPU: its data sheet, and what kernels reach of it."""
+"""Seconds of an operator on a GPU: what its kernels take, and what software adds to them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
-from simulator.errors import require, require_from_0
+from simulator.errors import UnknownNameError, require, require_from_0
 from simulator.language_models.accelerators import Accelerator
-from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator
+from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape, BlockOperator, ProductShape
+from simulator.language_models.kernels import (
+    ATTENTION_SHARES,
+    ELEMENT_BYTES,
+    attention_seconds,
+    product_seconds,
+    scored_attention_seconds,
+)
 
 BACKWARD_TRAFFIC = 2 / 3
 """Of an operator's memory traffic, the part of its backward pass."""
+SUMMED_BYTES = 8
+"""Of an element of a sum in fp32, read and written."""
+SCORES = "scores"
+"""The attention that writes its scores to memory, as before FlashAttention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceModel:
-    """What the kernels of a training runtime reach of a GPU's data sheet. Raises InputError on a share of 0 or less."""
+    """What a training runtime makes of a GPU's kernels. Raises InputError on a share of 0 or less, another kernel."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
-    matmul_efficiency: float = 0.6
-    """Share of the dense 16-bit peak that matrix products reach."""
-    attention_efficiency: float = 0.34
-    """The same of the attention kernel; half of its products, under a causal mask, are not computed and counted."""
-    matmul_gap_s: float = 1e-5
-    """Seconds of every matrix product that do not shrink with it: waves of blocks that leave a device partly idle."""
-    traffic_factor: float = 1.3
+    matmul_efficiency: float = 1.0
+    """Rate of matrix products over what `kernels` says of them: their neighbours take power, memory and processors."""
+    attention_kernel: Literal["flash-1", "flash-2", "fused", "scores"] = "fused"
+    """One of `kernels.ATTENTION_SHARES`, or "scores"."""
+    attention_efficiency: float = 1.0
+    """Rate of the attention over what `kernels` says of this kernel."""
+    sequence_first: bool = True
+    """Whether activations are (sequence, batch, channel), as in Megatron-LM: attentions then change their layout."""
+    fused_accumulation: bool = False
+    """Whether weight gradients are added up by the products that make them, as in Megatron-LM, or scattered first, as
+    in FSDP, and not by kernels of their own."""
+    traffic_factor: float = 1.0
     """Memory traffic over what `block` counts."""
     memory_efficiency: float = 0.85
     """Share of the data sheet's memory bandwidth."""
@@ -32,11 +49,21 @@ class DeviceModel:
     """Traffic of the loss, forward and backward: casts, the maximum, exponentials, their sum and the gradient."""
 
     def __post_init__(self) -> None:
+        kernels = (*ATTENTION_SHARES, SCORES)
+        if self.attention_kernel not in kernels:
+            raise UnknownNameError.of("attention kernel", self.attention_kernel, kernels)
         for field in fields(self):
             value = getattr(self, field.name)
+            if isinstance(value, str | bool):
+                continue
             require_from_0(f"device: {field.name}", value, 1e30)
             divides = field.name.endswith("efficiency")
             require(value > 0 or not divides, f"device: {field.name}", value, "it is above 0")
+
+    @property
+    def keeps_scores(self) -> bool:
+        """Whether the attention's scores are kept for its backward pass."""
+        return self.attention_kernel == SCORES
 
     def memory_bytes_per_s(self, gpu: Accelerator) -> float:
         """The bandwidth that kernels get of `gpu`'s memory."""
@@ -45,11 +72,39 @@ class DeviceModel:
 
 def operator_seconds(operator: BlockOperator, gpu: Accelerator, device: DeviceModel) -> tuple[float, float]:
     """(forward, backward) seconds of one operator without launches."""
-    share = device.attention_efficiency if operator.kind == "attention" else device.matmul_efficiency
     rate = device.memory_bytes_per_s(gpu)
-    forward_s = operator.flops / (gpu.flops_per_s * share)
-    gaps_s = operator.products * device.matmul_gap_s
+    forward_s, backward_s = _kernel_seconds(operator.shape, gpu, device, rate)
     traffic_s = operator.traffic_bytes * device.traffic_factor / rate
-    accumulation_s = operator.parameters * ACCUMULATION_TRAFFIC / rate
-    backward_s = operator.backward * forward_s + 2 * gaps_s + traffic_s * BACKWARD_TRAFFIC + accumulation_s
-    return forward_s + gaps_s + traffic_s * (1 - BACKWARD_TRAFFIC), backward_s
+    return forward_s + traffic_s * (1 - BACKWARD_TRAFFIC), backward_s + traffic_s * BACKWARD_TRAFFIC
+
+
+def accumulation_seconds(parameters: int, gpu: Accelerator, device: DeviceModel) -> float:
+    """Of adding a micro-batch's gradients to the sum of those before."""
+    return 0.0 if device.fused_accumulation else parameters * ACCUMULATION_TRAFFIC / device.memory_bytes_per_s(gpu)
+
+
+def _kernel_seconds(
+    shape: ProductShape | AttentionShape | None, gpu: Accelerator, device: DeviceModel, rate: float
+) -> tuple[float, float]:
+    """Of a product: its input's gradient sums over its outputs, its weight's over its rows."""
+    if isinstance(shape, ProductShape):
+        rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
+        summed = SUMMED_BYTES if device.fused_accumulation else ELEMENT_BYTES
+        orders = (
+            (rows, inputs, outputs, ELEMENT_BYTES),
+            (rows, outputs, inputs, ELEMENT_BYTES),
+            (inputs, rows, outputs, summed),
+        )
+        forward_s, data_s, weights_s = (
+            product_seconds(*order, gpu, rate, shape.groups, element_bytes=size) for *order, size in orders
+        )
+        return forward_s / device.matmul_efficiency, (data_s + weights_s) / device.matmul_efficiency
+    if isinstance(shape, AttentionShape):
+        sizes = (shape.sequences, shape.length, shape.heads, shape.width)
+        if device.keeps_scores:
+            forward_s, backward_s = scored_attention_seconds(*sizes, gpu, rate)
+        else:
+            forward_s, backward_s = attention_seconds(*sizes, gpu, device.attention_kernel)
+        share = shape.share / device.attention_efficiency
+        return forward_s * share, backward_s * share
+    return 0.0, 0.0

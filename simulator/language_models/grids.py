@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simulator.errors import require
 from simulator.language_models.model_card import ModelCard
-from simulator.language_models.modelled_profile import MOST_MICROBATCH
+from simulator.language_models.modelled_profile import MOST_MICROBATCH, STEP_SEQUENCES
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan_rules import MOST_MICROBATCHES
 
@@ -16,6 +16,8 @@ MOST_TENSOR = 8
 LEAST_PART = 4096
 """Tokens: sequences are not split into shorter parts by context parallelism."""
 STRATEGIES = ("data", "fsdp", "megatron")
+MOST_STEP_TOKENS = 2**24
+"""Of a step, where nobody says how many: the most of Llama 3 405B (arXiv 2407.21783, section 3.4.2)."""
 Degrees = tuple[int, int, int, int]
 """Tensor, context, pipeline and data."""
 
@@ -34,6 +36,14 @@ class Divisible:
     """Blocks, or layers where there are none: stages at most."""
     experts: int
     """Experts of a routed layer, or 0."""
+
+
+def default_batch(card: ModelCard, devices: int) -> int:
+    """Sequences of a step where nobody says: STEP_SEQUENCES for each device, halved while these are too many tokens."""
+    batch = STEP_SEQUENCES * devices
+    while batch * card.sequence > MOST_STEP_TOKENS and batch % 2 == 0:
+        batch //= 2
+    return batch
 
 
 def candidate_grids(

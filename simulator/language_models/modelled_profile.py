@@ -12,10 +12,17 @@ from simulator.errors import InputError, require
 from simulator.expert_routing import Routing
 from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
-from simulator.language_models.block import ACCUMULATION_TRAFFIC, BlockOperator, block_operators, head_operator
-from simulator.language_models.device_model import DeviceModel, operator_seconds
-from simulator.language_models.model_card import ModelCard, is_card, read_card
-from simulator.language_models.training_stack import TrainingStack, read_stack, stack_for
+from simulator.language_models.block import (
+    BlockOperator,
+    ProductShape,
+    block_operators,
+    head_operator,
+    norm_operator,
+)
+from simulator.language_models.card_files import is_card, read_card
+from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_stack import NEAREST, TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
 
 FRACTIONS = (0.5, 0.25, 0.125, 0.0625)
@@ -29,6 +36,7 @@ class LayerShape:
     """One layer of the profile: what it is, and which part of which operator of `block`.
 
     share: of the operator's flops and traffic, where it is cut into several layers (q, k and v; gate and up).
+    saves_output: whether the output is among saved_bytes.
     """
 
     name: str
@@ -40,6 +48,7 @@ class LayerShape:
     share: float = 1.0
     parameters: int = 0
     saved_bytes: float = 0.0
+    saves_output: bool = False
     working_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
@@ -52,6 +61,8 @@ STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 MOST_MICROBATCH = 16
 """Sequences for which a profile has points of its own."""
+SCORE_GRADIENTS = 2
+"""Tensors as large as the scores in which their backward pass works: gradients of the softmax and of its input."""
 EMBEDDING_TRAFFIC = 20
 """Bytes per token and hidden channel: rows read and written forward, gradients read, sorted and added backward."""
 ADAM_TRAFFIC = 30
@@ -104,8 +115,10 @@ def modelled_profile(
         layers.append(own)
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
-        layers=tuple(layers), software={"stack": stack_source or stack.name},
-        notes=f"modelled, not measured: {gpu.source}; efficiencies of {stack.name} ({stack.source or 'stated'})",
+        layers=tuple(layers),
+        software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if stack.by_default else {}),
+        notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
+        f"({gpu.sustained_source}); software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
 
 
@@ -115,20 +128,21 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
     table = BlockOperator(name="embedding", kind="embedding", traffic_bytes=float(EMBEDDING_TRAFFIC * tokens * h))
     yield LayerShape(
         name="embedding", kind="embedding", inputs=(), channels=h, operator=table, geometry=MIXING,
-        parameters=card.embedding_parameters,
+        parameters=card.embedding_parameters, saved_bytes=float(card.dropout * tokens * h),
     )  # fmt: skip
     stream = "embedding"
     for number in range(card.layers):
-        yield from _block(card, f"blocks.{number}.", stream, tokens, stack)
+        of = card.dense_block if number < card.dense_layers else card
+        yield from _block(of, f"blocks.{number}.", stream, tokens, stack)
         stream = f"blocks.{number}.add_ffn"
-    norm, head = next(block_operators(card, tokens)), head_operator(card, tokens)
+    norm, head = norm_operator(card, tokens), head_operator(card, tokens)
     yield LayerShape(
         name="norm", kind="norm", inputs=(stream,), channels=h, operator=norm, geometry=MIXING,
         parameters=norm.parameters, saved_bytes=norm.saved_bytes + head.saved_bytes,
     )  # fmt: skip
     yield LayerShape(
         name="head", kind="linear", inputs=("norm",), channels=card.vocabulary, operator=head, geometry=MIXING,
-        parameters=0 if card.tied_embeddings else card.head_parameters,
+        parameters=(0 if card.tied_embeddings else card.head_parameters) + card.vocabulary * card.head_bias,
         tied_to=("embedding",) if card.tied_embeddings else (),
     )  # fmt: skip
     logits = tokens * card.vocabulary
@@ -149,15 +163,14 @@ def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[Lay
 def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: TrainingStack) -> Iterator[LayerShape]:
     """One block, which reads `stream`: its operators, q, k, v and the halves of the feed-forward layer apart.
 
-    What a layer saves stands where its cut is that of the bytes: what q, k and v read with the norm that makes it, what
-    the attention reads with q, k and v, of which a device has whole heads.
+    What is saved stands with the layer that makes it, and what a norm reads, or the output matrix, with these. Latents
+    are part of what is made of them.
     """
-    norm, qkv, attention, output, add, _, wide, activation, down, _ = block_operators(
-        card, tokens, fused_activation=stack.fused_activation
+    norm, qkv, attention, output, add, _, wide, activation, down, _, *shared = block_operators(
+        card, tokens, fused_activation=stack.fused_activation, sequence_first=stack.device.sequence_first
     )
-    h, q, k, f = card.hidden, card.query_channels, card.key_channels, card.ffn
+    h, f = card.hidden, card.ffn
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
-    kept = {channels: float(ELEMENT_BYTES * tokens * channels) for channels in (q, k)}
     biases, copies = (1 if card.biases else 0), card.experts or 1
 
     def shape(
@@ -167,40 +180,63 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         fields = {"parameters": of.parameters, "saved_bytes": of.saved_bytes, **rest}
         return LayerShape(name=prefix + name, kind=kind, inputs=named, channels=channels, operator=of, **fields)  # type: ignore[arg-type]
 
-    def part(name: str, reads: str, channels: int, of: BlockOperator, parts: int, **rest: object) -> LayerShape:
-        fields = {"saved_bytes": 0.0, "parameters": (h + biases) * channels, **rest}
-        return shape(name, "linear", (reads,), channels, of, geometry=MIXING, share=channels / parts, **fields)
+    def feed_forward(
+        before: str, reads: str, of: tuple[BlockOperator, ...], channels: int, **routed: object
+    ) -> Iterator[LayerShape]:
+        wide, activation, down = of
+        halves, columns = (("gate", "up") if card.gated else ("up",)), copies if routed else 1
+        wide_bytes = float(ELEMENT_BYTES * tokens * channels * ((card.experts_per_token or 1) if routed else 1))
+        for name in halves:
+            yield shape(
+                before + name, "linear", (reads,), channels, wide, geometry=MIXING, share=1 / len(halves),
+                saved_bytes=wide_bytes, saves_output=True, parameters=(h + biases) * channels * columns, **routed,
+            )  # fmt: skip
+        made, kept = tuple(before + name for name in halves), (1 if stack.fused_activation else 2) * wide_bytes
+        yield shape(
+            before + "activation", "activation", made, channels, activation, saved_bytes=kept, saves_output=True,
+            working_bytes=len(halves) * wide_bytes, **routed,
+        )  # fmt: skip
+        yield shape(
+            before + "down", "linear", (before + "activation",), h, down, geometry=MIXING, saved_bytes=0.0,
+            parameters=down.parameters + biases * h * columns, **routed,
+        )  # fmt: skip
 
     saved = norm.saved_bytes + qkv.saved_bytes
-    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved)
-    for name, channels in (("q", q), ("k", k), ("v", k)):
-        yield part(name, "norm_attention", channels, qkv, q + 2 * k, saved_bytes=kept[channels])
-    saved = attention.saved_bytes - kept[q] - 2 * kept[k] + stack.attention_copies * kept[q]
-    yield shape("attention", "attention", ("q", "k", "v"), q, attention, geometry=heads, saved_bytes=saved)
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
+    for name, channels, matrices, vectors in card.projections:
+        yield shape(
+            name, "linear", ("norm_attention",), channels, qkv, geometry=MIXING, share=matrices / card.qkv_matrices,
+            saved_bytes=float(ELEMENT_BYTES * tokens * channels), saves_output=True, parameters=matrices + vectors,
+        )  # fmt: skip
+    made, scores = card.attention_channels, float(stack.device.keeps_scores * tokens * card.sequence * card.heads)
+    per_score = ELEMENT_BYTES + card.dropout * (1 + ELEMENT_BYTES)
+    saved = scores * per_score if scores else 4 * tokens * card.heads  # log-sum-exp of each query
+    saved += stack.attention_copies * ELEMENT_BYTES * tokens * made
+    yield shape(
+        "attention", "attention", ("q", "k", "v"), made, attention, geometry=heads, saved_bytes=saved,
+        working_bytes=SCORE_GRADIENTS * ELEMENT_BYTES * scores,
+    )  # fmt: skip
     yield shape(
         "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
     )
-    yield shape("add_attention", "add", ("output", ""), h, add)
+    masks = float(card.dropout * tokens * h)
+    yield shape("add_attention", "add", ("output", ""), h, add, saved_bytes=masks)
     saved = norm.saved_bytes + wide.saved_bytes
-    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved)
-    reads, routed = "norm_ffn", {"routing": card.routing} if card.routing else {}
-    if routed:
-        router = BlockOperator(
-            name="router", kind="linear", flops=2.0 * tokens * h * card.experts, products=1, parameters=h * card.experts
-        )
-        yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
-        yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, **routed)
-        reads = "dispatch"
-    halves = ("gate", "up") if card.gated else ("up",)
-    for name in halves:
-        yield part(name, reads, f, wide, f * len(halves), parameters=(h + biases) * f * copies, **routed)
-    gradients = ELEMENT_BYTES * len(halves) * tokens * (card.experts_per_token or 1) * f
-    yield shape("activation", "activation", halves, f, activation, working_bytes=gradients, **routed)
-    parameters = down.parameters + biases * h * copies
-    yield shape("down", "linear", ("activation",), h, down, geometry=MIXING, parameters=parameters, **routed)
-    if routed:
-        yield shape("combine", "combine", ("down",), h, _MOVES, **routed)
-    yield shape("add_ffn", "add", ("combine" if routed else "down", "add_attention"), h, add)
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
+    if not card.routing:
+        yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
+        yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
+        return
+    gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
+    router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
+    yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
+    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)
+    yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=card.routing)
+    yield shape("combine", "combine", ("down",), h, _MOVES, routing=card.routing)
+    if shared:
+        yield from feed_forward("shared_", "norm_ffn", tuple(shared), card.shared_ffn)
+    added = ("combine", *(("shared_down",) if shared else ()), "add_attention")
+    yield shape("add_ffn", "add", added, h, add, saved_bytes=masks)
 
 
 def _layer(
@@ -214,33 +250,36 @@ def _layer(
     """The layer of `shape`, with points at other batches and at parts of its channels; others: of these batches."""
     rate = device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
-    forward_s, backward_s = _seconds(shape, gpu, device, shape.share)
-    points = [_point(samples, _seconds(other, gpu, device, other.share)) for samples, other in others.items()]
+    output_bytes = batch_size * card.sequence * shape.channels * shape.element_bytes * visits
+    forward_s, backward_s = _seconds(shape, gpu, device)
+    points = [_point(samples, _seconds(other, gpu, device)) for samples, other in others.items()]
     if shape.operator.kind in ("linear", "attention", "activation"):
         for (samples, of), fraction in product({**others, batch_size: shape}.items(), FRACTIONS):
-            seconds = _seconds(of, gpu, device, of.share * fraction)
-            points.append(_point(samples, seconds, channel_fraction=fraction))
+            points.append(_point(samples, _seconds(of, gpu, device, fraction), channel_fraction=fraction))
             if shape.operator.kind == "linear":
+                seconds = _seconds(of, gpu, device, inputs=fraction)
                 points.append(_point(samples, seconds, input_channel_fraction=fraction))
     return Layer(
         name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
-        accumulate_s=_rounded(shape.parameters * ACCUMULATION_TRAFFIC / rate),
+        accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, device)),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
-        output_bytes=batch_size * card.sequence * shape.channels * shape.element_bytes * visits, routing=shape.routing,
-        saved_bytes=round(shape.saved_bytes), working_bytes=round(shape.working_bytes),
+        output_bytes=output_bytes, routing=shape.routing,
+        saved_bytes=round(shape.saved_bytes), saved_output_bytes=output_bytes if shape.saves_output else 0,
+        working_bytes=round(shape.working_bytes),
         flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip
 
 
-def _seconds(shape: LayerShape, gpu: Accelerator, device: DeviceModel, share: float) -> tuple[float, float]:
-    """(forward, backward) of a share of the shape's operator, without adding gradients up."""
-    of = shape.operator
-    flops, traffic_bytes = of.flops * share, of.traffic_bytes * share
-    # parts of one operator share its launch; parts on other devices do not
-    part = replace(of, flops=flops, traffic_bytes=traffic_bytes, products=of.products * shape.share, parameters=0)
-    forward_s, backward_s = operator_seconds(part, gpu, device)
-    return _rounded(forward_s), _rounded(backward_s)
+def _seconds(
+    shape: LayerShape, gpu: Accelerator, device: DeviceModel, outputs: float = 1.0, inputs: float = 1.0
+) -> tuple[float, float]:
+    """(forward, backward) of the shape's part of its operator, without adding gradients up.
+
+    outputs, inputs: shares of the channels that one device has. Parts of one operator are computed in one product.
+    """
+    forward_s, backward_s = operator_seconds(shape.operator.part(outputs, inputs), gpu, device)
+    return _rounded(forward_s * shape.share), _rounded(backward_s * shape.share)
 
 
 def _point(

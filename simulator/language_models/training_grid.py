@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from simulator.errors import require
 
-Recomputation = Literal["none", "selective", "full"]
-RECOMPUTATION: tuple[Recomputation, ...] = ("none", "selective", "full")
-"""From the least recomputation to the most."""
+RECOMPUTATION = ("none", "selective", "full")
+"""What a search tries, from the least recomputation to the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingGrid:
     """data x context x tensor x pipeline devices; neighbours are of one tensor group, then context, replicas, stages.
 
-    context: devices that share the tokens of a sequence. expert: of the data x context devices with the same tensor
-    rank, so many share the experts of a block. zero_stage: replicas share optimizer state (1), gradients too (2),
-    parameters too (3). recomputation: "selective" computes the attention core again, "full" whole blocks, whose inputs
-    alone are kept. microbatch: sequences of a micro-batch of one replica; accumulation: micro-batches of a step.
-    node_devices: devices of a node. Raises InputError on a count below 1, or where expert does not divide data x
-    context.
+    Raises InputError on a count below 1, or where expert does not divide data x context.
     """
 
     data: int = 1
     tensor: int = 1
     pipeline: int = 1
     context: int = 1
+    """Devices that share the tokens of a sequence."""
     expert: int = 1
+    """Of the data x context devices with the same tensor rank, so many share the experts of a block."""
     zero_stage: int = 0
-    recomputation: Recomputation = "none"
+    """Replicas share optimizer state (1), gradients too (2), parameters too (3)."""
+    shard_group: int = 0
+    """So many neighbouring replicas share these, groups are copies of each other (0: all share)."""
+    sequence_parallel: bool = True
+    """Whether a tensor group shares the tokens of what lies between its matrices; otherwise each has all of it."""
+    recomputation: str = "none"
+    """What is computed again before its backward pass, as the strategies megatron and fsdp name it."""
     microbatch: int = 1
+    """Sequences of a micro-batch of one replica."""
     accumulation: int = 1
+    """Micro-batches of a step."""
+    chunks: int = 1
+    """Virtual stages of a device, interleaved."""
+    layout: str = ""
+    """Blocks by stage, see the strategy megatron; empty: as the runtime lays stages out."""
     node_devices: int = 8
+    """Devices of a node."""
 
     def __post_init__(self) -> None:
-        counts = ("data", "tensor", "pipeline", "context", "expert", "microbatch", "accumulation", "node_devices")
+        counts = ("data", "tensor", "pipeline", "context", "expert", "microbatch", "accumulation", "chunks",
+                  "node_devices")  # fmt: skip
         for name in counts:
             require(getattr(self, name) >= 1, name, getattr(self, name), "it is at least 1")
         require(self.zero_stage in (0, 1, 2, 3), "zero_stage", self.zero_stage, "it is 0, 1, 2 or 3")
-        rule = f"it is {', '.join(RECOMPUTATION)}"
-        require(self.recomputation in RECOMPUTATION, "recomputation", self.recomputation, rule)
+        rule = f"it divides data x context, {self.replicas}, and is 0 where all share"
+        shared = self.shard_group == 0 or (self.shard_group > 0 and self.replicas % self.shard_group == 0)
+        require(shared, "shard_group", self.shard_group, rule)
         rule = f"it divides data x context, {self.replicas}"
         require(self.replicas % self.expert == 0, "expert", self.expert, rule)
 

@@ -11,12 +11,15 @@ from pathlib import Path
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
-from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
 from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS, Synchronisation
+from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
+
+NEAREST = "nearest GPU"
+"""How a profile says that its stack was taken by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,10 @@ class TrainingStack:
     logit_bytes: float = 8.0
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
+    calibrated_on: str = ""
+    """The GPU of the measured runs that its constants were calibrated on, such as "h100"; "" where they are stated."""
+    by_default: bool = False
+    """Whether it was taken for its GPU alone, as nobody named one."""
     source: str = ""
     command: str = ""
     remarks: tuple[str, ...] = ()
@@ -58,6 +65,16 @@ class TrainingStack:
             return Synchronisation()
         block = [layer.parameter_bytes for layer in profile.layers if layer.name.startswith("blocks.0.")]
         return Synchronisation(bucket_bytes=sum(block))
+
+    def step(self, asked: StepSettings, profile: Profile, zero_stage: int) -> StepSettings:
+        """`asked` with what it leaves open as this stack has it, where replicas share states of `zero_stage`."""
+        habits = self.states(zero_stage)
+        dtype = asked.states.gradient_dtype or habits.gradient_dtype
+        states = replace(asked.states, stage=zero_stage, each_microbatch=habits.each_microbatch, gradient_dtype=dtype)
+        own, synchronisation = self.synchronisation(zero_stage, profile), asked.synchronisation
+        if synchronisation.bucket_bytes == Synchronisation().bucket_bytes:
+            synchronisation = replace(synchronisation, bucket_bytes=own.bucket_bytes)
+        return replace(asked, states=states, synchronisation=synchronisation)
 
     def states(self, zero_stage: int) -> ParameterStates:
         """What replicas share out; from stage 2 on gradients are scattered after every micro-batch."""
@@ -82,14 +99,32 @@ def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
     return stack.runtime if stack else measured
 
 
-def nearest_stack(name: str) -> TrainingStack:
-    """Of the stacks that ship, that of the GPU whose peak is nearest to that of `name`, by their ratio.
+def optimizer_state_of(profile: Profile) -> float:
+    """Of the optimizer that a step takes where nobody says: the stack's, else momentum's."""
+    stack = stack_of(profile)
+    return OPTIMIZERS[stack.optimizer] if stack else StepSettings(batch_size=1).optimizer_state
 
-    What software reaches of a peak differs between generations of GPUs, mostly by their power and memory.
-    """
+
+DEFAULTS = ("megatron-a100", "nanotron-h100")
+"""Of the stacks that ship, those of which one is taken where nobody names one."""
+
+
+def nearest_stack(name: str) -> TrainingStack:
+    """Of DEFAULTS, that of the GPU whose peak is nearest to that of `name`, by their ratio."""
     peak = accelerator(name).flops_per_s
-    shipped = [read_stack(known) for known in stacks()]
-    return min(shipped, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
+    known = [read_stack(default) for default in DEFAULTS]
+    return min(known, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
+
+
+def stack_of_runtime(runtime: str | None, name: str) -> str | None:
+    """The stack that ships of a runtime, such as "megatron", on the GPU called `name`; None where there is none.
+
+    Those of plain torch are called "fsdp".
+    """
+    named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")]
+    kind = name.partition("-")[0]
+    alike = [known for known in named if read_stack(known).accelerator.partition("-")[0] == kind]
+    return min(alike, key=len, default=None)
 
 
 def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> TrainingStack:
@@ -98,11 +133,12 @@ def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> Tr
     On an H100 where there is no cluster. Raises InputError where its devices are no known accelerator, or not alike.
     """
     name = accelerator_of(cluster) if cluster else stack.accelerator if stack else "h100"
-    return replace(stack or nearest_stack(name), accelerator=name)
+    return replace(stack or replace(nearest_stack(name), by_default=True), accelerator=name)
 
 
 def accelerator_of(cluster: Cluster) -> str:
-    """The accelerator that all workers are: of the sheets whose model their kind names, that of the nearest memory.
+    """The accelerator that all workers are: of the sheets whose model their kind names, that of the same form and the
+    nearest memory.
 
     Raises InputError where there is none, or not all are the same.
     """
@@ -117,7 +153,11 @@ def accelerator_of(cluster: Cluster) -> str:
             f"of {known}"
         )
     memory_bytes = workers[0].memory_bytes or sheets[0].memory_bytes
-    return min(sheets, key=lambda sheet: abs(sheet.memory_bytes - memory_bytes)).name
+
+    def distance(sheet: Accelerator) -> tuple[bool, float]:
+        return ("pcie" in sheet.name) != ("pcie" in words), abs(sheet.memory_bytes - memory_bytes)
+
+    return min(sheets, key=distance).name
 
 
 def stacks() -> tuple[str, ...]:

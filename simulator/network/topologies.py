@@ -3,8 +3,6 @@
 flat_switch     every device on one switch
 two_tier        nodes of several devices: a switch inside each node, one core switch between the nodes
 ring, torus     every device joined to its neighbours, without a switch
-fat_tree        the k-ary fat tree: edge switches, pods and a core of full bisection bandwidth
-from_graph      any networkx graph
 
 A Wire says what one hop costs. Each builder also takes `servers`: parameter servers, each on a host of its own,
 joined where a further node would be (see each builder). `device` is what every worker looks like: its kind,
@@ -17,13 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 from simulator.cluster import AchievedShare, Cluster, Device, Link
-from simulator.errors import InputError, require
-
-if TYPE_CHECKING:
-    import networkx as nx
+from simulator.errors import require
 
 WORKER = Device(name="device", host="")
 
@@ -119,67 +113,6 @@ def torus(
     for k, server in enumerate(extra):
         links += _join(server.name, members[k * len(members) // servers].name, wire)
     return Cluster(name=name, devices=members + extra, links=tuple(links))
-
-
-def fat_tree(
-    k: int,
-    wire: Wire,
-    *,
-    devices: int | None = None,
-    servers: int = 0,
-    device: Device = WORKER,
-    name: str = "fat-tree",
-) -> Cluster:
-    """The k-ary fat tree with one device per port: k pods of k/2 edge switches of k/2 ports, k^3 / 4 in all.
-
-    Its parallel switches (Al-Fares et al., SIGCOMM 2008, section 3) spread traffic evenly, so the k/2 aggregation
-    switches of a pod stand here as one, and all core switches as one, on links of their summed bandwidth:
-
-        device --B-- edge switch --B k/2-- pod --B (k/2)^2-- core        tiers "edge", "pod", "core"
-
-    Devices fill the ports in order, all of them by default; servers take the ports that follow. Raises InputError
-    when k is odd or there are more members than ports.
-    """
-    require(k >= 2 and k % 2 == 0, "k", k, "it is even and at least 2")
-    half, ports = k // 2, k**3 // 4
-    members = _workers(ports - servers if devices is None else devices, device, "host") + _servers(servers)
-    rule = f"a {k}-ary fat tree has k^3 / 4 = {ports} ports, servers included; use a larger k"
-    require(len(members) <= ports, "devices", len(members), rule)
-    tiers = [
-        replace(wire, tier=tier, bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s * half**depth)
-        for depth, tier in enumerate(("edge", "pod", "core"))
-    ]
-    edges = range((len(members) - 1) // half + 1)
-    links = [link for i, member in enumerate(members) for link in _join(member.name, f"edge{i // half}", tiers[0])]
-    links += [link for edge in edges for link in _join(f"edge{edge}", f"pod{edge // half}", tiers[1])]
-    links += [link for pod in range(edges[-1] // half + 1) for link in _join(f"pod{pod}", "core", tiers[2])]
-    return Cluster(name=name, devices=members, links=tuple(links))
-
-
-def from_graph(
-    graph: nx.Graph[str],
-    devices: Iterable[str],
-    wire: Wire,
-    *,
-    servers: Iterable[str] = (),
-    device: Device = WORKER,
-    name: str = "graph",
-) -> Cluster:
-    """A cluster over any networkx graph: `devices` and `servers` are nodes of it, all others are switches.
-
-    An edge becomes a link each way, in a DiGraph one link its own way. Edge attributes bandwidth_bytes_per_s,
-    latency_s and tier replace the wire's. Raises InputError for a device that is no node.
-    """
-    workers = tuple(replace(device, name=node, host=node) for node in devices)
-    extra = tuple(Device(name=node, host=node, kind="server", role="server") for node in servers)
-    for member in workers + extra:
-        if member.name not in graph:
-            raise InputError(f"devices names {member.name!r}, which is no node of the graph; add the node")
-    links: list[Link] = []
-    for source, target, attributes in graph.edges(data=True):
-        changes = {key: attributes[key] for key in ("bandwidth_bytes_per_s", "latency_s", "tier") if key in attributes}
-        links += _join(source, target, replace(wire, **changes))[: 1 if graph.is_directed() else 2]
-    return Cluster(name=name, devices=workers + extra, links=tuple(links))
 
 
 def take(cluster: Cluster, devices: int) -> Cluster:

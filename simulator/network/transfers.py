@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
+from simulator.kept import Kept
 from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 
 
@@ -53,32 +53,29 @@ class LinkSpeeds:
 
 def link_speeds(cluster: Cluster) -> LinkSpeeds:
     """How fast the links are; kept with the cluster."""
-    if link_speeds not in cluster.derived:
-        cluster.derived[link_speeds] = LinkSpeeds(
-            latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
-            bandwidth_bytes_per_s=np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64),
-            curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
-        )
-    known: LinkSpeeds = cluster.derived[link_speeds]
-    return known
+    return cluster.kept.get(link_speeds, lambda: _link_speeds(cluster))
 
 
-_MOST_KEPT = 1024
-"""Sets of routes whose ways are kept, with a cluster and by themselves."""
-_latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
+def _link_speeds(cluster: Cluster) -> LinkSpeeds:
+    return LinkSpeeds(
+        latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
+        bandwidth_bytes_per_s=np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64),
+        curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
+    )
 
 
-def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
+def paths(routes: Sequence[Route], cluster: Cluster, kept: Kept | None = None) -> Paths:
     """The links, latency and bandwidth of every route.
 
-    Those of the latest call are kept: a step's simulation and its report ask for the same.
+    kept: of what has these routes and no others; a step's simulation and its report ask for the same.
     """
-    for of_routes, of_cluster, known in _latest:
-        if of_routes is routes and of_cluster is cluster:
-            return known
-    over = _paths(_ways(routes, cluster), cluster)
-    _latest[:] = [(routes, cluster, over)]
-    return over
+
+    def ways() -> _Ways:
+        return cluster.ways.get((_ways_of, tuple(routes)), lambda: _ways_of(routes, cluster))
+
+    if kept is None:
+        return _paths(ways(), cluster)
+    return kept.latest(paths, cluster, lambda: _paths(kept.latest(_ways_of, cluster.ways, ways), cluster))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,28 +100,7 @@ class _Ways:
     rounds: Ints
 
 
-_latest_ways: dict[int, tuple[Sequence[Route], dict[Any, Any], _Ways]] = {}
-"""By the id of a set of routes, which stays its own while the set is in here."""
-
-
-def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
-    """The ways of routes, kept with the cluster; those of the latest sets are known by the sets themselves."""
-    latest = _latest_ways.get(id(routes))
-    if latest is not None and latest[1] is cluster.known_ways:
-        return latest[2]
-    key = _ways, tuple(routes)
-    if key not in cluster.known_ways:
-        if len(cluster.known_ways) >= _MOST_KEPT:
-            cluster.known_ways.clear()
-        cluster.known_ways[key] = _laid_over(routes, cluster)
-    ways: _Ways = cluster.known_ways[key]
-    if len(_latest_ways) >= _MOST_KEPT:
-        del _latest_ways[next(iter(_latest_ways))]
-    _latest_ways[id(routes)] = routes, cluster.known_ways, ways
-    return ways
-
-
-def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
+def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     crossed = [link_weights(route, cluster) for route in routes]
     alone = [cluster.link_weights(route.single) for route in routes]
     hops = [cluster.route(*pair) for route in routes for pair in route.single]
@@ -166,10 +142,7 @@ def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
 
     The latest is kept with the graph, as a step's report asks for what its simulation did.
     """
-    kept: tuple[Paths, Demand] | None = graph.derived.get(demand)
-    if kept is None or kept[0] is not over:
-        kept = graph.derived[demand] = over, _demand(graph, cluster, over)
-    return kept[1]
+    return graph.kept.latest(demand, over, lambda: _demand(graph, cluster, over))
 
 
 def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
@@ -198,7 +171,7 @@ def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
 
 def uncontended_s(graph: TaskGraph, cluster: Cluster) -> Floats:
     """`alone_s` of a graph on a cluster."""
-    over = paths(graph.routes, cluster)
+    over = paths(graph.routes, cluster, graph.kept)
     return alone_s(graph, over, demand(graph, cluster, over))
 
 
@@ -209,7 +182,7 @@ def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
 
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
-    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster)
+    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster, graph.kept)
     per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
     sizes = np.repeat(per_route, np.diff(over.start)) * over.weight  # [links of all routes]
     return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)

@@ -3,6 +3,7 @@
 chrome_trace      a timeline as Chrome trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open
 critical_path     what a step waits for: its longest chain, by dependencies alone and as it really came to pass
 deferred_rows     rows of a report that are made when somebody reads them
+evidence          what a prediction stands on, and how far others of its kind were off
 extrapolation     what a step of more equal rounds adds up to, by a rule for each figure
 interval          how far a predicted step may be off, from the spreads of what it was predicted from
 layer_use         what each layer computes and sends in a step

@@ -4,7 +4,7 @@
     calibration  the band of a tier's measured links, on the transfers of the binding chain
     sizes        the band of compute times that were not measured at their size
     drift        by how much a shared machine is another minutes later, on the whole step
-    model        what published steps of GPUs missed that were predicted from layers timed on one, on the whole step
+    model        how far published steps were off whose predictions stood on the same (`evidence`), on the whole step
 
 They are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
 without spreads and a preset's links look more certain than they are; `StepInterval.unknown` names them.
@@ -19,6 +19,7 @@ from math import hypot
 from simulator.cluster import Cluster
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.ordered_sum import ordered_sum
+from simulator.report.evidence import PredictionEvidence, evidence_of
 from simulator.report.metrics import Report
 from simulator.workload import Profile
 
@@ -28,10 +29,6 @@ CPU_DRIFT = 0.19
 """Ranks on a shared machine: captures of the same network some minutes apart deviate from their mean by 8.1 % (37
 captures in 13 series, pooled), a run minutes after a capture by sqrt(2) times that, 9 in 10 within 1.645 times as much
 (docs/validation.md)."""
-
-GPU_MODEL_BAND = (-0.03, 0.15)
-"""5 and 95 % of measured over predicted, less 1, of the 17 steps of GPT-2 large on H100 (NeuSight) and of OPT-350M on
-GH200 (Sailor) in docs/accuracy.md, those included whose layer times were extrapolated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +46,20 @@ class StepInterval:
     unknown: tuple[str, ...] = ()
 
 
-def step_interval(report: Report, profile: Profile, cluster: Cluster, middle_s: float | None = None) -> StepInterval:
-    """The interval around `middle_s`, by default `report.step_s`, which profile and cluster predicted."""
+def step_interval(
+    report: Report,
+    profile: Profile,
+    cluster: Cluster,
+    middle_s: float | None = None,
+    *,
+    evidence: PredictionEvidence | None = None,
+) -> StepInterval:
+    """The interval around `middle_s`, by default `report.step_s`, which profile and cluster predicted.
+
+    evidence: on predictions from such a profile, by default what ships.
+    """
     middle_s = report.step_s if middle_s is None else middle_s
+    evidence = evidence or evidence_of(profile)
     compute_s = _on_path(report, "compute") + _on_path(report, "server")
     parts: dict[str, tuple[float, float]] = {}
     unknown = []
@@ -70,10 +78,10 @@ def step_interval(report: Report, profile: Profile, cluster: Cluster, middle_s: 
     if report.step_band_s is not None:
         low_s, high_s = report.step_band_s
         parts["sizes"] = (report.step_s - low_s, high_s - report.step_s)
-    if (device := device_class(profile.device)) == "CPU":
+    if device_class(profile.device) == "CPU":
         parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
-    elif device == "GPU":
-        parts["model"] = (-GPU_MODEL_BAND[0] * report.step_s, GPU_MODEL_BAND[1] * report.step_s)
+    elif evidence:
+        parts["model"] = ((1 - evidence.low) * report.step_s, (evidence.high - 1) * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
     return StepInterval(
         low_s=max(middle_s - below_s, 0.0),

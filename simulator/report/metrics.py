@@ -88,6 +88,10 @@ class Report:
     step_band_s: tuple[float, float] | None = None
     engine: str
 
+    def figures(self) -> dict[str, Any]:
+        """Its step, peak and fit, ready for JSON."""
+        return {"step_s": self.step_s, "peak_memory_bytes": self.peak_memory_bytes, "fit": self.fit}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists, numbers and strings, ready for JSON."""
         plain = replace(self, devices=tuple(self.devices), links=tuple(self.links), layers=tuple(self.layers))
@@ -154,20 +158,19 @@ def report_of(
 
 def broken_rule(model: ShardedModel, runtime: Runtime) -> str:
     """Which rule of the runtime the plan breaks, in words; empty where it breaks none."""
-    if model.plan.schedule not in runtime.full_schedules:
+    schedule, microbatches = model.plan.schedule, model.plan.microbatches
+    if schedule not in runtime.full_schedules:
         return ""
-    stages, microbatches = len(model.stages), model.plan.microbatches
-    if microbatches >= stages:
+    fewest = runtime.fewest_microbatches(schedule, len(model.stages))
+    if microbatches >= fewest:
         return ""
-    return f"{model.plan.schedule} needs a micro-batch for each of the {stages} stages, the step has {microbatches}"
+    return f"{schedule} of {len(model.stages)} stages needs {fewest} micro-batches, the step has {microbatches}"
 
 
 def one_device_s(profile: Profile, cluster: Cluster, batch_size: int, work: float = 1.0) -> float:
     """The whole batch on the fastest worker alone, layer after layer, with the update; work: of the mean sample."""
-    key = "one_device_s", batch_size, work
-    if key not in profile.derived:
-        profile.derived[key] = _one_device_s(profile, batch_size, work)
-    return float(profile.derived[key] / max(cluster.speeds[: cluster.workers]))
+    alone_s = profile.kept.get(("one_device_s", batch_size, work), lambda: _one_device_s(profile, batch_size, work))
+    return alone_s / max(cluster.speeds[: cluster.workers])
 
 
 def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:

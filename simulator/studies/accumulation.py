@@ -8,12 +8,13 @@ such as batch norm, needs the share undivided (`whole_shares`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.plan import Plan
-from simulator.run import run
+from simulator.plan_rules import MOST_MICROBATCHES
+from simulator.run import step_report
 from simulator.runtime import IDEAL, Runtime
 from simulator.units import format_bytes
 from simulator.workload import Profile
@@ -39,24 +40,23 @@ def choices(
     plan_of: Callable[[int], Plan],
     batch_size: int,
     *,
-    memory_bytes: int | None = None,
     workers: int | None = None,
     runtime: Runtime = IDEAL,
 ) -> list[Choice]:
     """Every equal cut of the batch that gives each device a sample, fewest micro-batches first, simulated.
 
-    plan_of: the plan for a number of micro-batches. memory_bytes: of every device, in place of the cluster's. workers:
-    logical workers, a multiple of the devices; then micro-batches are a multiple of workers / devices.
-    Raises InputError when the batch does not divide so.
+    plan_of: the plan for a number of micro-batches, at most MOST_MICROBATCHES. workers: logical workers, a multiple of
+    the devices; then micro-batches are a multiple of workers / devices. Raises InputError when the batch does not
+    divide so.
     """
-    if memory_bytes is not None:
-        devices = tuple(replace(device, memory_bytes=memory_bytes) for device in cluster.devices)
-        cluster = replace(cluster, devices=devices)
     rounds = _rounds(cluster.workers, batch_size, workers)
+    require(
+        batch_size >= cluster.workers, "batch_size", batch_size, f"each of {cluster.workers} devices takes a sample"
+    )
     candidates = []
     for count in _counts(batch_size, cluster.workers, rounds):
         plan = plan_of(count)
-        report = run(profile, cluster, plan, runtime=runtime).report
+        report = step_report(profile, cluster, plan, runtime=runtime)
         candidates.append(
             Choice(
                 plan=plan,
@@ -96,6 +96,6 @@ def _rounds(devices: int, batch_size: int, workers: int | None) -> int:
 
 
 def _counts(batch_size: int, devices: int, rounds: int) -> Iterator[int]:
-    for count in range(rounds, batch_size // devices + 1, rounds):
+    for count in range(rounds, min(batch_size // devices, MOST_MICROBATCHES) + 1, rounds):
         if batch_size % count == 0:
             yield count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -52,11 +53,11 @@ def describe(sharding: Sharding) -> str:
     if len(counts) == 1:
         return f"{split} on device {sharding.devices[0]}"
     if len(set(counts.values())) == 1:
-        return f"{split} on devices {_ranges(sorted(counts))}"
+        return f"{split} on devices {', '.join(number_runs(sorted(counts)))}"
     return f"{split}: " + ", ".join(f"{count} on {device}" for device, count in sorted(counts.items()))
 
 
-def _ranges(numbers: list[int]) -> str:
+def number_runs(numbers: Sequence[int]) -> list[str]:
     """Ascending numbers with runs shortened: 0-3, 7."""
     runs: list[list[int]] = []
     for number in numbers:
@@ -64,7 +65,7 @@ def _ranges(numbers: list[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
 
 
 def _crossing_bytes(use: LayerUse) -> float:

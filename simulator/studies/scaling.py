@@ -13,6 +13,7 @@ from simulator.errors import require
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, Sharding, Synchronisation
+from simulator.report.metrics import dollars_per_step
 from simulator.report.resource_use import DeviceUse
 from simulator.report.usage import Usage, usage_of
 from simulator.run import run, step_seconds
@@ -49,7 +50,8 @@ class ScalingResult:
     communication_share: the part of the step in which the busiest worker does not compute;
     exposed_communication_s: seconds in which a worker waits with a transfer in flight, mean over workers.
     uses: devices, kinds "worker" and "server", and links that carry anything, kind their tier.
-    dollars_per_epoch: None without prices or samples. bottleneck: None on one device. sizes_note: as a report's.
+    dollars_per_sample: None without prices; dollars_per_epoch: or samples. bottleneck: None on one device.
+    sizes_note: as a report's.
     """
 
     architecture: str
@@ -63,6 +65,7 @@ class ScalingResult:
     exposed_communication_s: float
     sent_bytes: float
     epoch_s: float | None
+    dollars_per_sample: float | None
     dollars_per_epoch: float | None
     verdict: str
     bottleneck: Evidence | None
@@ -148,7 +151,8 @@ def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_sam
     cluster, plan, result = _simulate_point(study, kind, devices)
     step_s = plan.batch_size / result.samples_per_s
     speedup = result.samples_per_s / one_device_samples_per_s
-    prices = [device.dollars_per_hour for device in cluster.devices if device.dollars_per_hour is not None]
+    step_dollars = dollars_per_step(cluster, step_s)
+    sample_dollars = None if step_dollars is None else step_dollars / plan.batch_size
     epoch_s = None if study.epoch_samples is None else study.epoch_samples / result.samples_per_s
     evidence = None if devices == 1 else find_bottleneck(result.graph, cluster, result.timeline, result.step_s_on)
     return ScalingResult(
@@ -163,7 +167,8 @@ def _point(study: ScalingStudy, kind: Architecture, devices: int, one_device_sam
         exposed_communication_s=result.exposed_communication_s,
         sent_bytes=result.sent_bytes,
         epoch_s=epoch_s,
-        dollars_per_epoch=ordered_sum(prices) * epoch_s / 3600 if prices and epoch_s is not None else None,
+        dollars_per_sample=sample_dollars,
+        dollars_per_epoch=sample_dollars and study.epoch_samples and sample_dollars * study.epoch_samples,
         verdict=result.verdict,
         bottleneck=evidence,
         uses=result.uses,

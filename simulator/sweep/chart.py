@@ -11,6 +11,8 @@ from simulator.sweep.axes import BANDWIDTH
 from simulator.units import format_bandwidth, format_bytes, format_time
 
 MARKS = "o+x*#@%&"
+PER_SAMPLE = "dollars_per_sample"
+"""A column that people read per million of them."""
 LOG_FROM = 8.0
 """An axis of positive values is logarithmic when its largest is this many times its smallest."""
 
@@ -71,6 +73,8 @@ def value_text(column: str, value: Any) -> str:
         return format_bytes(value)
     if column.endswith("_s") and not column.endswith("_per_s"):
         return format_time(value)
+    if column == PER_SAMPLE:
+        return f"${1e6 * value:.4g}"
     if column.startswith("dollars_"):
         return f"${value:.4g}"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
@@ -78,6 +82,8 @@ def value_text(column: str, value: Any) -> str:
 
 def column_title(column: str) -> str:
     """A column's name for a person: values by `value_text` carry their unit themselves."""
+    if column == PER_SAMPLE:
+        return "$/million samples"
     for ending, instead in ((BANDWIDTH, " bandwidth"), ("_per_s", "/s"), ("_per_sample", "/sample")):
         if column.endswith(ending):
             return column.removesuffix(ending).replace("_", " ") + instead

@@ -75,7 +75,7 @@ class Dask:
         try:
             distributed: Any = importlib.import_module("distributed")
         except ImportError:
-            raise MissingExtraError("Dask is not installed: pip install 'shardscope[cluster]'") from None
+            raise MissingExtraError.of("--scheduler", "dask") from None
         import dask
 
         self.lost: tuple[type[BaseException], ...] = (distributed.KilledWorker,)

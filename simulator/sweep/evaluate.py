@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -10,13 +11,15 @@ from typing import Any
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import ShardscopeError
+from simulator.errors import InputError, ShardscopeError
+from simulator.language_models.training_stack import optimizer_state_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
+from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure
-from simulator.run import lowered
+from simulator.run import lowered, vary
 from simulator.sweep.axes import Value
 from simulator.sweep.inputs import Inputs, content_hash, machine_of, profile_on, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
@@ -24,7 +27,7 @@ from simulator.sweep.specification import REQUIRED
 from simulator.units import format_bytes
 from simulator.workload import Profile
 
-DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
+STATUSES = DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
 STAGES = ("partition", "lower", "simulate", "measure")
 WORTH_KEEPING_S = 0.05
 """A plan that took less than this to make is made again rather than read from disk."""
@@ -59,7 +62,9 @@ METRICS: Mapping[str, Callable[[Plan, Report], Value]] = {
 """How most columns of the table come from a plan and its report."""
 
 COLUMNS = (*METRICS, "step_low_s", "step_high_s")
-"""All of them: the last two are the ends of the step's interval."""
+"""All of them: the last two are the ends of the step's interval, empty where devices vary: `simulate` draws them."""
+TEXTS = ("plan_schedule", "verdict", "bottleneck")
+"""Those that hold words; the others are numbers of at least 0."""
 
 
 MakePlan = Callable[..., Plan]
@@ -121,9 +126,11 @@ def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
     profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
     path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
     if path and path.exists():
-        return files.read_plan(path)
+        with suppress(InputError):  # a damaged one is made again
+            return files.read_plan(path)
     began = perf_counter()
-    step, own = split_settings({**_arguments(values), "runtime": context.inputs.runtime(values)})
+    usual = {"runtime": context.inputs.runtime(values), "optimizer_state": optimizer_state_of(profile)}
+    step, own = split_settings({**usual, **_arguments(values)})
     plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
     if path and perf_counter() - began > WORTH_KEEPING_S:
         files.write_plan(plan, path)
@@ -158,9 +165,10 @@ def _measured(context: SweepContext, values: Mapping[str, Value], clock: _Clock)
     clock.end("measure")
     if context.must_fit and not report.fits:
         return {}, report.verdict
-    interval = step_interval(report, profile, cluster)
     metrics = {name: of(plan, report) for name, of in METRICS.items()}
-    return {**metrics, "step_low_s": interval.low_s, "step_high_s": interval.high_s}, ""
+    interval = None if vary(profile) else step_interval(report, profile, cluster)
+    ends_s = (interval.low_s, interval.high_s) if interval else (None, None)
+    return {**metrics, **dict(zip(("step_low_s", "step_high_s"), ends_s, strict=True))}, ""
 
 
 def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
@@ -168,7 +176,8 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
     options: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
-    return options | {"synchronisation": replace(Synchronisation(), **changes)}
+    states = ParameterStates(stage=options.pop("zero_stage", 0))
+    return options | {"synchronisation": replace(Synchronisation(), **changes), "states": states}
 
 
 def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:

@@ -28,5 +28,7 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
         pyarrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
     except ImportError:
-        raise MissingExtraError("Parquet needs pyarrow: pip install 'shardscope[parquet]'; CSV needs nothing") from None
-    parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), path)
+        raise MissingExtraError.of("Parquet", "pyarrow", "CSV needs nothing") from None
+    content = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), content)
+    files.write_bytes_atomic(path, content.getvalue())

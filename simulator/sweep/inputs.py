@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 from simulator import collectives
 from simulator.cluster import Cluster
-from simulator.language_models.model_card import is_card
+from simulator.language_models.card_files import is_card
 from simulator.language_models.modelled_profile import read_profile_or_card
 from simulator.language_models.training_stack import runtime_of
 from simulator.network.catalogue import read_cluster, read_runtime

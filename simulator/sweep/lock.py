@@ -20,13 +20,13 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(folder / "lock.sqlite", timeout=0, isolation_level=None)
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, sqlite3.DatabaseError) as error:
         raise InputError(f"output {folder} cannot be written ({error}); name another folder") from None
     with closing(connection):
         try:
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("PRAGMA user_version = 1")
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             problem = "another sweep is running in it" if "locked" in str(error) else f"it cannot be written ({error})"
             raise InputError(f"output {folder}: {problem}; wait for it or name another folder") from None
         yield

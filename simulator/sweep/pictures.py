@@ -41,7 +41,7 @@ def write_png(chart: Chart, path: Path) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise MissingExtraError("PNG needs matplotlib: pip install 'shardscope[png]'; HTML needs nothing") from None
+        raise MissingExtraError.of("PNG", "matplotlib", "HTML needs nothing") from None
     picture = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes = picture.subplots()
     for series in chart.series:

@@ -17,7 +17,7 @@ from simulator.sweep.specification import FITS, REQUIRED, Specification
 
 MACHINE = ("devices", "servers", "speed")
 SYNCHRONISATION = tuple(field.name for field in fields(Synchronisation))
-ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, "batch_size", "optimizer_state", "seed")
+ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, "batch_size", "optimizer_state", "zero_stage", "seed")
 """Parameters that make a difference whatever the strategy. Beside them stand its own options and tiers of links."""
 NO_PARAMETERS = frozenset({"progress"})
 """Options of strategies that are no plain values."""
@@ -104,7 +104,7 @@ def _plain(
     cluster = inputs.machines[machine_of(point)]
     filled: dict[str, Value] = {
         "devices": cluster.workers,
-        "batch_size": inputs.profile(point).batch_size,
+        "batch_size": inputs.profile(point).batch_for(cluster.workers),
         "seed": 0,
     }
     filled |= {name: value for name, value in point.items() if value is not None}
@@ -148,6 +148,8 @@ def select(
     try:
         return table.execute(f"SELECT {what} FROM points WHERE {condition} ORDER BY {order}").fetchall()
     except (sqlite3.OperationalError, sqlite3.ProgrammingError, sqlite3.Warning) as error:
+        if not where:
+            raise
         raise InputError(f"where is {' and '.join(where)!r}: {_problem_words(str(error), names)}") from None
 
 

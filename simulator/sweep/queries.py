@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.evaluate import DONE
 from simulator.sweep.points import quoted, select
-from simulator.sweep.results_table import read_only
+from simulator.sweep.results_table import checked, read_only
 
 Row = Mapping[str, Any]
 OBJECTIVES = {
@@ -32,25 +31,18 @@ class Lead:
     last: float
 
 
-def statuses(folder: Path) -> dict[str, int]:
-    """How many points have each status."""
-    with closing(read_only(folder)) as table:
-        rows = table.execute("SELECT status, count(*) FROM points GROUP BY status ORDER BY 2 DESC, 1").fetchall()
-    return dict(rows)
-
-
 def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
     """The points that ran and fit into memory and for which `where` holds, best first by the column `objective`.
 
     Points that lack the objective (no price, say) are left out. Raises InputError or UnknownNameError.
     """
-    with closing(read_only(folder)) as table:
+    with read_only(folder) as table:
         columns = [row["name"] for row in table.execute("PRAGMA table_info(points)")]
         if objective not in columns:
             raise UnknownNameError.of("column", objective, columns)
         ran = f"status = '{DONE}' AND fits AND {quoted(objective)} IS NOT NULL"
         order = f"{quoted(objective)} {'DESC' if objective in MORE_IS_BETTER else 'ASC'}, number"
-        return [dict(row) for row in select(table, columns, "*", where, order, always=ran)]
+        return checked(folder, select(table, columns, "*", where, order, always=ran))
 
 
 def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]:

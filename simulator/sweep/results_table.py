@@ -7,15 +7,18 @@ however often the sweep was interrupted. `timing` holds the wall-clock seconds o
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
+from simulator import file_gate
 from simulator.errors import InputError
 from simulator.sweep.axes import Value
-from simulator.sweep.evaluate import COLUMNS, PENDING, STAGES, PointResult
+from simulator.sweep.evaluate import COLUMNS, PENDING, STAGES, STATUSES, TEXTS, PointResult
 from simulator.sweep.inputs import content_hash, machine_of, profile_on
 from simulator.sweep.points import Points, quoted
 
@@ -32,15 +35,14 @@ class ResultsTable:
         Raises InputError when there is one and `resume` is false, or when it is of another sweep.
         """
         self._folder = folder
-        self._connection = sqlite3.connect(folder / FILE, isolation_level=None)
+        with _readable(folder):
+            self._connection = sqlite3.connect(folder / FILE, isolation_level=None)
         try:
-            # With a write-ahead log readers never wait; losing the last moments to a power cut costs only a resume.
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = NORMAL")
-            self._open(points, version, resume)
-        except sqlite3.DatabaseError as error:
-            self._connection.close()
-            raise self._input_error(error) from None
+            with _readable(folder):
+                # With a write-ahead log readers never wait; losing the last moments to a power cut costs only a resume.
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._open(points, version, resume)
         except InputError:
             self._connection.close()
             raise
@@ -54,9 +56,10 @@ class ResultsTable:
         self._connection.close()
 
     def pending(self) -> frozenset[int]:
-        """Numbers of the points that have not been run."""
-        rows = self._connection.execute("SELECT number FROM points WHERE status = ?", (PENDING,))
-        return frozenset(number for (number,) in rows)
+        """Numbers of the points that have not been run. Raises InputError when the table is damaged."""
+        with _readable(self._folder):
+            rows = self._connection.execute("SELECT number FROM points WHERE status = ?", (PENDING,))
+            return frozenset(number for (number,) in rows)
 
     def record(self, results: Iterable[PointResult]) -> None:
         """Write `results`, all or none. Raises InputError when the disk is full."""
@@ -72,7 +75,8 @@ class ResultsTable:
                 self._connection.execute(f"INSERT OR REPLACE INTO timing VALUES ({slots})", seconds)
             self._connection.execute("COMMIT")
         except sqlite3.DatabaseError as error:
-            raise self._input_error(error) from None
+            left = "what was written before is kept, and --resume runs the rest"
+            raise InputError(f"output {self._folder}: {error}; {left}") from None
 
     def _open(self, points: Points, version: str, resume: bool) -> None:
         identity = identity_of(points, version)
@@ -88,13 +92,25 @@ class ResultsTable:
                 f"output {self._folder} holds a sweep ({count - left:,} of {count:,} points run): "
                 "add --resume to run the rest, or name another folder"
             )
-        stored = json.loads(self._connection.execute("SELECT identity FROM sweep").fetchone()[0])
+        stored = self._identity()
         for what in identity:
-            if stored[what] != identity[what]:
+            if (before := stored.get(what)) != identity[what]:
                 raise InputError(
-                    f"output {self._folder} holds a sweep of another {what} ({stored[what]}, now {identity[what]}): "
+                    f"output {self._folder} holds a sweep of another {what} ({before}, now {identity[what]}): "
                     "resume with what it was started with, or name another folder"
                 )
+        _check_columns(self._connection, points.names)
+        if count != len(points.points):
+            raise InputError(_damaged(self._folder, f"it has {count:,} of {len(points.points):,} points"))
+
+    def _identity(self) -> Mapping[str, Any]:
+        """What the sweep in the table was of; empty where that is not there."""
+        row = self._connection.execute("SELECT identity FROM sweep").fetchone()
+        try:
+            stored = file_gate.json_content(row[0]) if row and isinstance(row[0], str) else None
+        except InputError as error:
+            raise InputError(_damaged(self._folder, str(error))) from None
+        return stored if isinstance(stored, dict) else {}
 
     def _create(self, points: Points, version: str, identity: Mapping[str, str]) -> None:
         """Make the tables with every point pending, all at once: a crash in between leaves nothing."""
@@ -113,11 +129,6 @@ class ResultsTable:
         connection.executemany(f"INSERT INTO points ({names}) VALUES ({slots})", _rows(points, version))
         connection.execute("COMMIT")
 
-    def _input_error(self, error: sqlite3.DatabaseError) -> InputError:
-        return InputError(
-            f"output {self._folder}: {error}; what was written before is kept, and --resume runs the rest"
-        )
-
 
 def identity_of(points: Points, version: str) -> dict[str, str]:
     """What must be the same for a sweep to be resumed."""
@@ -130,25 +141,74 @@ def identity_of(points: Points, version: str) -> dict[str, str]:
     }
 
 
-def read_only(folder: Path) -> sqlite3.Connection:
-    """The table in `folder`, for queries; a sweep may be running. Raises InputError when there is none."""
+@contextmanager
+def read_only(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The table in `folder`, for queries; a sweep may be running.
+
+    Raises InputError when there is none, or when it cannot be read, also in the body of the `with` statement.
+    """
     if not (folder / FILE).is_file():
         raise InputError(f"{folder} holds no sweep: {FILE} is not there; give the folder that --output named")
-    connection = sqlite3.connect(f"file:{(folder / FILE).resolve().as_posix()}?mode=ro", uri=True)
-    connection.row_factory = sqlite3.Row
-    try:
-        connection.execute("SELECT number FROM points LIMIT 1")
-    except sqlite3.DatabaseError as error:
-        connection.close()
-        raise InputError(f"{folder / FILE}: {error}; give the folder that --output named") from None
-    return connection
+    with _readable(folder):
+        address = f"file:{(folder / FILE).resolve().as_posix()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            _check_columns(connection, ("strategy",))
+            yield connection
+
+
+def checked(folder: Path, rows: Iterable[sqlite3.Row]) -> list[dict[str, Any]]:
+    """Rows of points that ran, as they are. Raises InputError for a value that no point has."""
+    plain = [dict(row) for row in rows]
+    for row in plain:
+        for name, value in row.items():
+            sound = isinstance(value, str) if name in TEXTS else _is_number(value)
+            if isinstance(value, bytes) or (name in COLUMNS and value is not None and not sound):
+                raise InputError(_damaged(folder, f"{name} of point {row['number']} is {str(value)[:40]!r}"))
+    return plain
+
+
+def status_counts(folder: Path) -> dict[str, int]:
+    """How many points have each status."""
+    with read_only(folder) as table:
+        rows = table.execute("SELECT status, count(*) FROM points GROUP BY status ORDER BY 2 DESC, 1").fetchall()
+    unknown = [status for status, _ in rows if status not in STATUSES]
+    if unknown:
+        raise InputError(_damaged(folder, f"a point has the status {str(unknown[0])[:40]!r}"))
+    return dict(rows)
 
 
 def stage_seconds(folder: Path) -> dict[str, float]:
     """Wall-clock seconds of all points by stage, summed over workers."""
     sums = ", ".join(f"total({stage}_wall_s)" for stage in STAGES)
-    with closing(read_only(folder)) as connection:
-        return dict(zip(STAGES, connection.execute(f"SELECT {sums} FROM timing").fetchone(), strict=True))
+    with read_only(folder) as table:
+        seconds = table.execute(f"SELECT {sums} FROM timing").fetchone()
+    return dict(zip(STAGES, seconds, strict=True))
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Make of what SQLite says about a damaged table an InputError."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        raise InputError(_damaged(folder, str(error))) from None
+
+
+def _damaged(folder: Path, why: str) -> str:
+    return f"{folder / FILE} cannot be used: {why}; is it damaged? name another folder, or sweep anew"
+
+
+def _check_columns(table: sqlite3.Connection, names: Iterable[str]) -> None:
+    """Raise sqlite3.DatabaseError unless the points have all these columns and those of results."""
+    has = {row[1] for row in table.execute("PRAGMA table_info(points)")}
+    lacking = [name for name in ("number", *names, *OF_ROW, *COLUMNS) if name not in has]
+    if lacking:
+        raise sqlite3.DatabaseError(f"its points lack {', '.join(lacking[:3])}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _rows(points: Points, version: str) -> Iterable[Sequence[Value]]:

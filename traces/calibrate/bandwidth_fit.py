@@ -87,6 +87,11 @@ def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
     """
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
+    if fastest_s == slowest_s:
+        where = f"{measured.profile.model} on {measured.devices} devices of {source}"
+        raise InputError(
+            f"tier is {tier}: the step of {where} does not depend on these links; name the tier it waits for"
+        )
     if not fastest_s <= measured.step_s <= slowest_s:
         raise InputError(
             f"step_s is {measured.step_s} for {measured.profile.model} on {measured.devices} devices: with "

@@ -8,6 +8,7 @@ command             measure a network layer by layer on this machine
 device_clocks       clocks that time what a device does, step by step, without slowing it down
 function_group      several recorded functions as one: it is called with what they read and returns what others read
                     of them
+doubts              why the layers of a capture do not add up to its step, and what to do about it
 fx_steps            a network as a list of steps that can be run, timed and differentiated one by one
 layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
 layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,

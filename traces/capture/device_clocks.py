@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -27,8 +28,10 @@ def clock_of(device: torch.device) -> Clock:
 
 
 def step_clock_of(device: torch.device) -> Clock:
-    """The clock of a device's ordinary steps, which is that of its runs: for a CPU the clock on the wall."""
-    return clock_of(device) if device.type == "cuda" else HostClock(time.perf_counter)
+    """The clock of a device's ordinary steps: for one thread of a CPU the wall's, less what other programs took."""
+    if device.type == "cuda":
+        return clock_of(device)
+    return UndisturbedClock() if torch.get_num_threads() == 1 else HostClock(time.perf_counter)
 
 
 @cache
@@ -92,6 +95,46 @@ class HostClock:
 
     def remark(self) -> str:
         return ""
+
+
+class UndisturbedClock(HostClock):
+    """The clock on the wall of one thread, less the time in which it could run and other programs had its core.
+
+    So a step has what the network waits for itself, and layers, which are timed by the processor, add up to it on a
+    busy machine, too. Where the kernel does not say how long a thread was queued it is the wall's alone.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def mark(self) -> tuple[float, float, float]:  # type: ignore[override]
+        """The wall before and after the count was read, and the count between them."""
+        before_s = time.perf_counter()
+        return before_s, queued_s(), time.perf_counter()
+
+    def seconds(self, start: tuple[float, float, float], end: tuple[float, float, float]) -> float:  # type: ignore[override]
+        wall_s, queued_s = end[0] - start[2], end[1] - start[1]
+        self._wall_s, self._queued_s = self._wall_s + wall_s, self._queued_s + queued_s
+        return max(wall_s - queued_s, 0.0)
+
+    def forget(self) -> None:
+        self._wall_s = self._queued_s = 0.0
+
+    @property
+    def queued(self) -> float:
+        """The share of the time on the wall in which others had the core."""
+        return self._queued_s / self._wall_s if self._wall_s else 0.0
+
+    def remark(self) -> str:
+        return f"other programs had its core for {self.queued:.0%} of the steps' time, which does not count"
+
+
+def queued_s(stat: Path = Path("/proc/thread-self/schedstat")) -> float:
+    """Seconds in which this thread could run and did not, since it began; 0 where the kernel does not say."""
+    try:
+        return int(stat.read_text().split()[1]) * 1e-9
+    except OSError:
+        return 0.0
 
 
 class CudaClock:

@@ -7,8 +7,9 @@ hits all of them alike.
 
 On a CPU a layer that is timed by itself also takes what timing it costs, and finds colder caches; and between layers
 there is work that is no layer's. In a small micro-batch that is a fifth of the whole and more. So the layers of each
-batch size are scaled to take as long together as the ordinary pass of that size. Layers are timed by the processor,
-which leaves out what disturbs one of them; ordinary steps and passes by the clock on the wall, as runs are.
+batch size are scaled to take as long together as the ordinary pass of that size. Layers are timed by the processor, and
+ordinary steps and passes by the clock on the wall less the time in which other programs had the core: what disturbs the
+machine is in neither. How far the layers were from the step before they were scaled says how much they can be trusted.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from simulator.errors import InputError
 from simulator.workload import Layer, ScalingPoint
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of, step_clock_of
+from traces.capture.doubts import Circumstances, drift
 from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import survey
 from traces.capture.layer_times import Times
@@ -107,7 +109,7 @@ class MeasurementRounds:
     def measure(self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None) -> None:
         """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all)."""
         for count in range(warmup + repeats):
-            if count == warmup:
+            if count in (0, warmup):
                 self._forget()
             self._round()
             gc.collect()
@@ -115,8 +117,18 @@ class MeasurementRounds:
                 progress(count + 1, warmup + repeats)
 
     def layers_to_step(self) -> float:
-        """Seconds of all layers timed one by one over those of the whole step, of medians."""
+        """Seconds of all layers timed one by one over those of the whole step, of medians, before any scaling."""
         return _sum_s(self._full) / statistics.median(self.whole_s)
+
+    def circumstances(self) -> Circumstances:
+        """What else is known of these rounds."""
+        return Circumstances(
+            ratio=self.layers_to_step(),
+            queued=getattr(self._step_clock, "queued", 0.0),
+            stolen=self._stolen.share() or 0.0,
+            drift=drift(self.whole_s),
+            ahead=not self._clock.times_calls,
+        )
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds, scaled to what they take together."""
@@ -190,9 +202,9 @@ class MeasurementRounds:
         """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
         self._step_clock.settle()
         for _ in range(self._step_clock.fill_steps):
-            self._train()
+            self.train()
         start = self._step_clock.mark()
-        self._train()
+        self.train()
         end = self._step_clock.mark()
         self._step_clock.settle()
         return self._step_clock.seconds(start, end)
@@ -210,7 +222,8 @@ class MeasurementRounds:
             self._optimizer.zero_grad()
         return statistics.fmean(seconds[1:])
 
-    def _train(self) -> None:
+    def train(self) -> None:
+        """An ordinary training step."""
         self.trained(self.inputs).backward()
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -223,13 +236,15 @@ class MeasurementRounds:
             yield f"at batch sizes {', '.join(map(str, self.skipped))} it calls other layers, so these are left out"
         if self._clock.times_calls:
             yield f"layers timed one by one took {self.layers_to_step():.3f} of the whole step, and are scaled to it"
-        if remark := self._clock.remark():
-            yield remark
+        for clock in dict.fromkeys((self._clock, self._step_clock)):
+            if remark := clock.remark():
+                yield remark
         if remark := stolen_words(self._stolen.share()):
             yield remark
 
     def _forget(self) -> None:
         self._clock.forget()
+        self._step_clock.forget()
         self._stolen = StolenTime()
         self.whole_s.clear()
         for times in (self._full, self._sums, *self._smaller.values(), *self._narrow.values()):

@@ -23,9 +23,15 @@ def median_profile(captures: Sequence[Profile]) -> Profile:
     steps_s = [capture.step_s for capture in captures if capture.step_s is not None]
     spread_s = statistics.median(capture.step_spread_s for capture in captures)
     step_s = statistics.median(steps_s) if steps_s else None
-    profile = replace(first, layers=layers, step_s=step_s, step_spread_s=spread_s)
-    sums = [layer.forward_s + layer.backward_s + layer.update_s for layer in layers]
-    return replace(profile, layers_to_step=sum(sums) / profile.step_s if profile.step_s else None)
+    ratios = [capture.layers_to_step for capture in captures if capture.layers_to_step is not None]
+    return replace(
+        first,
+        layers=layers,
+        step_s=step_s,
+        step_spread_s=spread_s,
+        layers_to_step=statistics.median(ratios) if ratios else None,
+        doubt=next((capture.doubt for capture in captures if capture.doubt), ""),
+    )
 
 
 def _median_layer(layers: Sequence[Layer]) -> Layer:

@@ -55,9 +55,7 @@ def digits() -> Dataset:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
     except ModuleNotFoundError:
-        raise MissingExtraError(
-            "the digits come with scikit-learn; install it with: pip install scikit-learn"
-        ) from None
+        raise MissingExtraError.of("the digits", "scikit-learn") from None
     bundle = load_digits()
     order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
     samples = torch.tensor(bundle.images).unsqueeze(1)[order]  # (samples, channels, height, width)

@@ -2,7 +2,8 @@
 
 a trace of one rank   each kernel is forward, backward, update or communication by the operators around it; where two
                       run at once computing counts before communication, and where nothing runs the rank waits
-a text of times       "412 ms 405 ms ...", or a log with Megatron-LM's "elapsed time per iteration (ms): 412"
+a text of times       "412 ms 405 ms ...", or a log with Megatron-LM's "elapsed time per iteration (ms): 412", or with
+                      "step time 412 ms", as an exported script prints
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LOG_BYTES = 200_000_000
 MOST_BETWEEN = 0.05
 """Of a step: a longer gap after the one before means that others were not recorded between them."""
 _COMMUNICATES = ("gloo:", "nccl:", "c10d::", "record_param_comms")
-_ITERATION = re.compile(r"elapsed time per iteration \(ms\): *([0-9.]+)")
+_ITERATION = re.compile(r"(?:elapsed time per iteration \(ms\): *|\bstep time )([0-9.]+)")
 _SPACED_UNIT = re.compile(r"(?<=[0-9.])[ \t]+(?=(ns|us|µs|ms|s)\b)")
 
 

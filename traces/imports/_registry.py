@@ -40,9 +40,7 @@ def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Importe
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        raise MissingExtraError(
-            f"{files[0]}: its layers need torch; install it with: pip install 'shardscope[capture]'"
-        ) from None
+        raise MissingExtraError.of(f"{files[0]}: a trace", "torch") from None
     return imported
 
 

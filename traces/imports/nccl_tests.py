@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from simulator.curve import Curve
 from simulator.errors import InputError
 from traces.imports._imported import Imported, ImportOptions
@@ -80,21 +78,3 @@ def collective_curves(paths: Iterable[str | Path]) -> Mapping[int, Curve]:
     """The curves of several logs by number of devices, as `Cluster.collectives` takes them under a name."""
     logs = [read_nccl_log(path) for path in paths]
     return {log.devices: log.curve for log in sorted(logs, key=lambda log: log.devices)}
-
-
-def left_out_errors(curve: Curve) -> list[float]:
-    """Of every size but the first and the last, how far the curve without it is off there: predicted / measured - 1."""
-    points = curve.points
-    errors = []
-    for i in range(1, len(points) - 1):
-        size, seconds = points[i]
-        errors.append(Curve(points=points[:i] + points[i + 1 :]).seconds(size) / seconds - 1)
-    return errors
-
-
-def two_parameter_errors(curve: Curve) -> list[float]:
-    """How far latency + bytes / bandwidth is off at every size, with the two that have least squared relative error."""
-    sizes, seconds = (np.array(column) for column in zip(*curve.points, strict=True))
-    terms = np.stack([1 / seconds, sizes / seconds], axis=1)
-    (latency_s, s_per_byte), *_ = np.linalg.lstsq(terms, np.ones(len(sizes)), rcond=None)
-    return [float(error) for error in (latency_s + s_per_byte * sizes) / seconds - 1]

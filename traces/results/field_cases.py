@@ -37,11 +37,6 @@ def field(seed: int = SEED, runs: int = RUNS) -> tuple[Case, ...]:
     return tuple(cases.values())
 
 
-def seed_of(case: Case) -> int:
-    """The seed that a run of the field suite was drawn from."""
-    return int(case.model.rsplit("_", 2)[1])
-
-
 def _labs(random: Random) -> Iterator[LabNetwork]:
     """LABS different ones: each discipline and every burst among the first of them, at different rates."""
     rates = random.sample((200, 300, 500, 800, 1000, 2000), LABS)

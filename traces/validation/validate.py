@@ -31,13 +31,14 @@ from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
 from simulator.owned_files import remove_unfinished
 from simulator.plan import Plan
-from simulator.report.interval import StepInterval, step_interval
+from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
-from simulator.run import expected_step_s
+from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.lab import namespaces
+from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
 from traces.results.run_speed import error_at_run_speed
@@ -85,7 +86,7 @@ def validate(
     reason = namespaces.available()
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
-    cores = sorted(os.sched_getaffinity(0))[:2]
+    cores = usable_cores()[:2]
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
@@ -161,8 +162,7 @@ def predicted(folder: Path, case: Case, make_plan: MakePlan) -> tuple[Profile, P
     path = plan_path(folder, case)
     plan = files.read_plan(path) if path.exists() else make_plan(case, profile, cluster)
     report = simulate(profile, cluster, plan, runtime=runtime).report
-    middle_s = expected_step_s(profile, cluster, plan, runtime=runtime)
-    return profile, plan, report, step_interval(report, profile, cluster, middle_s)
+    return profile, plan, report, expected_interval(report, profile, cluster, plan, runtime)
 
 
 def _made(folder: Path, case: Case, cores: Sequence[int], make_plan: MakePlan) -> ValidatedRun:

@@ -66,11 +66,12 @@ def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding:
 
 
 def pass_bytes(profile: Profile, position: int, elements: Floats, reduce: int) -> Floats:
-    """(saved, output, working) bytes of each shard of the layer at `position`, shape (3, shards).
+    """(saved, output, working, kept) bytes of each shard of the layer at `position`, shape (4, shards).
 
-    elements: of its output. What a layer that sums over its input channels saves and works in is its input and the
-    gradient of that, of which each of `reduce` terms has a part.
+    elements: of its output; kept: what of that is saved. What a layer that sums over its input channels saves and works
+    in is its input and the gradient of that, of which each of `reduce` terms has a part.
     """
     layer, each = profile.layers[position], profile.element_bytes(position)
     saved, working = (each * size / (layer.output_bytes * reduce) for size in (layer.saved_bytes, layer.working_bytes))
-    return np.stack([elements * saved, elements * each, elements * working])
+    kept = each * layer.saved_output_bytes / layer.output_bytes
+    return np.stack([elements * saved, elements * each, elements * working, elements * kept])

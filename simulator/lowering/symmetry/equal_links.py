@@ -43,7 +43,7 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
 
 def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
     """By link that is used, the number of its kind: as fast, and as often used by the same routes."""
-    over = paths(graph.routes, cluster)
+    over = paths(graph.routes, cluster, graph.kept)
     order = np.argsort(over.link, kind="stable")  # of each link the routes ascending
     route = np.repeat(np.arange(len(graph.routes)), np.diff(over.start))[order]
     users = np.stack([route, over.weight[order]], axis=1)  # (uses, 2)

@@ -23,7 +23,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     first = np.concatenate([[0], np.cumsum(sizes)])  # (layers + 1,)
     layer = np.repeat(np.arange(len(sizes)), sizes)  # (shards of all layers,)
     shard = np.arange(len(layer)) - first[layer]  # (shards of all layers,)
-    forward_s, backward_s, saved, output, working = model.pass_columns()  # (shards of all layers,) each
+    forward_s, backward_s, saved, output, working, kept = model.pass_columns()  # (shards of all layers,) each
     seconds = np.stack([forward_s, backward_s]) / np.array(cluster.speeds)[device]
     columns = {"device": device, "layer": layer, "shard": shard}
     forward = builder.add(
@@ -45,7 +45,9 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
         columns = {"device": device[split], "layer": layer[split], "shard": shard[split], "priority": turn[split]}
         last[split] = builder.add(Kind.WEIGHT, len(split), seconds=weight_s[split], **columns)
         builder.depend(last[split], backward[split])
-    builder.column("freed_bytes")[last] += saved + output + working
+    freed_bytes = builder.column("freed_bytes")
+    freed_bytes[last] += saved + output + working - kept
+    np.add.at(freed_bytes, last[_last_readers(model, first, device)], kept)
     again = _add_recomputations(builder, model, layer, forward)
     return Passes(
         first=first,
@@ -56,6 +58,25 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
         total=len(device),
         readers=() if model.schedule.splits_backward or not split else _first_readers(model),
     )
+
+
+def _last_readers(model: ShardedModel, first: Ints, device: Ints) -> Ints:
+    """By forward task, that of the layer whose backward pass is the last on its device to read the output: the first of
+    its readers. Itself where it keeps no output or its device reads none."""
+    reader = np.arange(len(device))
+    for position, layer in enumerate(model.profile.layers):
+        if not (layer.saved_output_bytes and model.profile.consumers[position]):
+            continue
+        of_reader = model.profile.consumers[position][0]
+        own, reading = (device[first[i] : first[i + 1]] for i in (position, of_reader))
+        if not np.array_equal(own, reading):
+            order = np.argsort(reading, kind="stable")
+            at = order[np.minimum(np.searchsorted(reading[order], own), len(reading) - 1)]
+            here = reading[at] == own
+            reader[first[position] : first[position + 1]][here] = first[of_reader] + at[here]
+        else:
+            reader[first[position] : first[position + 1]] = np.arange(first[of_reader], first[of_reader + 1])
+    return reader
 
 
 def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints, forward: Ints) -> Ints:
@@ -94,15 +115,17 @@ def _add_recomputations(builder: GraphBuilder, model: ShardedModel, layer: Ints,
 def _staying(model: ShardedModel, segment: Sequence[int], device: Ints, saved: Floats) -> Floats:
     """How much of what its tasks save stays after the forward pass of a segment, shape (tasks,).
 
-    As many bytes as the segment reads of its own devices' earlier outputs, as far as it saves so many, counted from the
-    first task on; what comes from other devices is held by the message. device, saved: of each task.
+    As many bytes as the segment reads of its own devices' earlier outputs that their makers do not keep, as far as it
+    saves so many, counted from the first task on; what comes from other devices is held by the message. device, saved:
+    of each task.
     """
     read = np.zeros(int(device.max()) + 1)
     names = {name for position in segment for name in model.layer(position).inputs}
     for position in sorted({model.profile.index[name] for name in names} - set(segment)):
         made = model.devices[position]
+        _, output, _, kept = model.pass_bytes(position)
         here = np.isin(made, device)
-        np.add.at(read, made[here], model.pass_bytes(position)[1][here])
+        np.add.at(read, made[here], (output if position in model.segment_of else output - kept)[here])
     staying = np.zeros(len(saved))
     for task, on in enumerate(device.tolist()):
         staying[task] = min(read[on], saved[task])

@@ -38,24 +38,37 @@ def _wait_for_gradients(builder: GraphBuilder, model: ShardedModel, passes: Pass
     segments, devices = len(model.segments), int(passes.device.max()) + 1
     counts = np.diff(passes.first)
     segment = np.repeat([model.segment_of.get(position, -1) for position in range(len(counts))], counts)
-    inside, backward = np.full((2, len(builder)), -1)  # by task, the segment that it, or its backward pass, is of
+    inside, backward, kept = np.full((3, len(builder)), -1)  # by task, the segment that it, or its backward pass, is of
     backward[passes.total : 2 * passes.total] = segment
+    kept[passes.total : 2 * passes.total] = np.repeat(_kept_between(model), counts)
     forward = np.flatnonzero(segment >= 0)
     for tasks in (forward, forward + passes.total, passes.recompute[forward]):
         inside[tasks] = segment[forward]
     number = backward[later]
     needed = (number >= 0) & (inside[earlier] != number)
     later, earlier, number = later[needed], earlier[needed], number[needed]
-    outside = ~np.isin(earlier * segments + number, _followers(builder, backward, segments))
+    outside = ~np.isin(earlier * segments + number, _followers(builder, backward, kept, segments))
     later, earlier, number = later[outside], earlier[outside], number[outside]
     places, first = np.unique(segment[forward] * devices + passes.device[forward], return_index=True)
     at = np.searchsorted(places, number * devices + passes.device[later - passes.total])
     builder.depend(passes.recompute[forward[first[at]]], earlier)
 
 
-def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
+def _kept_between(model: ShardedModel) -> Ints:
+    """By layer, the segment among whose layers it stands without being one, -1 where none; shape (layers,)."""
+    between = np.full(len(model.profile.layers), -1)
+    for number, segment in enumerate(model.segments):
+        kept = sorted({*range(segment[0], segment[-1])} - {*segment})
+        between[[position for position in kept if position not in model.segment_of]] = number
+    return between
+
+
+def _followers(builder: GraphBuilder, backward: Ints, kept: Ints, segments: int) -> Ints:
     """All tasks that follow backward passes of a segment directly, or by way of messages that add up or forward what
-    these made: task x segments + segment, ascending. backward: by task, the segment of whose backward pass it is."""
+    these made, or of layers between the segment's: task x segments + segment, ascending.
+
+    backward, kept: by task, the segment of whose backward pass it is, or among whose layers that of its layer stands.
+    """
     later, earlier = builder.edges()
     is_transfer = builder.column("route") >= 0
     own = backward[earlier] >= 0
@@ -64,7 +77,8 @@ def _followers(builder: GraphBuilder, backward: Ints, segments: int) -> Ints:
     later, earlier = later[order], earlier[order]
     while len(frontier):
         tasks, number = np.divmod(frontier, segments)
-        tasks, number = tasks[is_transfer[tasks]], number[is_transfer[tasks]]
+        goes_on = is_transfer[tasks] | (kept[tasks] == number)
+        tasks, number = tasks[goes_on], number[goes_on]
         begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
         counts = end - begin
         at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)

@@ -1,7 +1,6 @@
 """Run a plan for real, with every rank's tasks those that the simulator simulates; back comes the same Timeline.
 
-    processes   `execute`: one per device, in the network lab or over loopback, joined by gloo
-    threads     `in_threads`: ranks of one process, for tests and small data sets
+    `execute`: a process per device, in the network lab or over loopback, joined by gloo
 
 A compute task lasts from the assembly of its inputs to the end of its operator, a message from when its sender has
 it to its arrival, a collective from when its last rank is ready to when its last rank has ended. Ranks run on one
@@ -11,11 +10,10 @@ machine, where CLOCK_MONOTONIC is one clock for all processes, so clocks need no
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,11 +36,10 @@ from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.bucket_transfers import bucket_transfers
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_parts import Slot, slot_boxes
-from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
+from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network, load
 
-T = TypeVar("T")
 WARMUP = 2
 COLUMNS = ("start_s", "end_s", "sent_bytes")
 """What a rank stores of its steps, beside their losses: by step and task."""
@@ -118,27 +115,6 @@ def read_script(folder: Path, network: Network, **options: Any) -> Script:
         network=network,
         **options,
     )
-
-
-def in_threads(script: Script, work: Callable[[Worker], T], timeout_s: float = 60.0) -> list[T]:
-    """What `work` returns for each rank's worker; ranks are threads of this process and communicate in memory.
-
-    timeout_s: seconds after which a wait for another rank fails with RunError.
-
-    Meanwhile torch's operators use one thread each.
-    """
-    count, threads = len(script.cluster.devices), torch.get_num_threads()
-    group = ThreadGroup(count, timeout_s)
-    workers = [Worker(script, rank, Threads(group, rank)) for rank in range(count)]
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            futures = [pool.submit(work, worker) for worker in workers]
-            return [future.result() for future in futures]
-    finally:
-        torch.set_num_threads(threads)
-        for worker in workers:
-            worker.close()
 
 
 def execution_of_ranks(ranks: Sequence[Sequence[RankStep]]) -> Execution:

@@ -104,7 +104,7 @@ def conditions(folder: Path, model: str, batch_size: int, network: LabNetwork) -
     overhead = folder / "overhead.json"
     if not overhead.exists():
         arguments: dict[str, object] = {"path": str(profile)}
-        target = "traces.convergence.demonstration:overhead_rank"
+        target = "benchmarks.demonstrated:overhead_rank"
         overheads_s = on_all_cores(target, cores, arguments, timeout_s=600)
         files.write_text_atomic(overhead, str(statistics.fmean(overheads_s)))
     if not cluster.exists():

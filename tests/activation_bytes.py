@@ -1,4 +1,4 @@
-"""Bytes that one block keeps from its forward pass to its backward pass, on one device, in closed form.
+"""Bytes that one block keeps from its forward pass to its backward pass, on one device, in closed form: an oracle.
 
 Korthikanti et al., "Reducing activation recomputation in large transformer models" (arXiv 2205.05198), table 2, for
 GELU blocks with LayerNorm and dropout; the same count for SwiGLU blocks with RMSNorm, no dropout and an attention that

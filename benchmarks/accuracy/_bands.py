@@ -1,0 +1,110 @@
+"""How far steps of a source that nobody has seen are off: bands from the sources at hand, tried on those left out.
+
+Residuals are logarithms of measured over predicted. A source has a bias of its own (its software, its machine), drawn
+from a distribution between sources, and its runs scatter around that. The next run of the next source then lies 9 times
+in 10 within
+
+    mean of the biases +- t * sqrt(within^2 + between^2 * (1 + 1 / sources))
+
+with t the 95 % quantile of Student's distribution (the prediction interval of a random-effects model: Higgins,
+Thompson and Spiegelhalter, J. R. Statist. Soc. A 172, 2009). Biases are medians, and
+`within` is robust: half of what lies between the 5 and 95 % quantiles, over 1.645, pooled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import exp, log, sqrt
+from statistics import fmean, median, variance
+
+import numpy as np
+
+from benchmarks.accuracy._steps import PredictedStep
+from simulator.report.evidence import WORDS, Kind, PredictionEvidence
+
+NORMAL_95 = 1.645
+OTHERS = 3
+"""Degrees of freedom that the spread between sources of all kinds adds."""
+Steps = Mapping[str, Sequence[PredictedStep]]
+"""By source."""
+Residuals = Mapping[str, Sequence[float]]
+"""By source."""
+
+
+def evidence(every: Steps) -> list[PredictionEvidence]:
+    """Of each kind that some source was predicted by."""
+    return [each for kind in WORDS if (each := evidence_of_kind(kind, every)) is not None]
+
+
+def evidence_of_kind(kind: Kind, every: Steps) -> PredictionEvidence | None:
+    """How far predictions of `kind` were off; None where no step was predicted so."""
+    of, others = residuals(every, kind), residuals(every)
+    if not of:
+        return None
+    low, high = band(of, others)
+    errors = [abs(exp(-value) - 1) for values in of.values() for value in values]
+    return PredictionEvidence(
+        kind=kind, steps=len(errors), sources=len(of), median=round(median(errors), 4), low=round(low, 3),
+        high=round(high, 3),
+    )  # fmt: skip
+
+
+def with_intervals(name: str, every: Steps) -> list[PredictedStep]:
+    """The steps of a source, with the intervals that all other sources give them."""
+    others = {other: steps for other, steps in every.items() if other != name}
+    return [_with_interval(each, others) for each in every[name]]
+
+
+def _with_interval(step: PredictedStep, others: Steps) -> PredictedStep:
+    if step.interval is None or not others:
+        return step
+    low, high = band(residuals(others, step.kind), residuals(others))
+    known = PredictionEvidence(kind=step.kind, steps=0, sources=0, median=0.0, low=low, high=high)  # type: ignore[arg-type]
+    interval = step.interval(known)
+    return replace(step, low_s=interval.low_s, high_s=interval.high_s)
+
+
+def residuals(every: Steps, kind: str | None = None) -> dict[str, list[float]]:
+    """Of the predicted runs that count, by source; kind: of those predictions alone."""
+    of = {
+        name: [
+            log(each.measured_s / each.predicted_s)
+            for each in steps
+            if each.counted and each.measured_s and each.predicted_s and kind in (None, each.kind) and each.kind
+        ]
+        for name, steps in every.items()
+    }
+    return {name: values for name, values in of.items() if values}
+
+
+def band(of: Residuals, others: Residuals) -> tuple[float, float]:
+    """5 and 95 % of measured over predicted, for a further source like those of `of`.
+
+    others: of all kinds. How far these differ counts as much as what one more source of the kind would say of it, and
+    they say everything where there is none.
+    """
+    from scipy.stats import t as student  # type: ignore[import-untyped]  # takes a while to load
+
+    of = of or others
+    biases = [median(values) for values in of.values()]
+    within_squared = fmean(_spread(values) ** 2 for values in of.values())
+    freedom = len(biases) - 1
+    between_squared = (freedom * _between_squared(of) + _between_squared(others)) / (freedom + 1)
+    reach = student.ppf(0.95, freedom + OTHERS) * sqrt(within_squared + between_squared * (1 + 1 / len(biases)))
+    return exp(fmean(biases) - reach), exp(fmean(biases) + reach)
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Standard deviation of one source's residuals, from their 5 and 95 % quantiles."""
+    low, high = np.quantile(values, (0.05, 0.95))
+    return float(high - low) / 2 / NORMAL_95
+
+
+def _between_squared(of: Residuals) -> float:
+    """Variance of biases beyond what the scatter within sources makes of them; 0 for a single one."""
+    if len(of) < 2:
+        return 0.0
+    biases = [median(values) for values in of.values()]
+    sampling = fmean(_spread(values) ** 2 / len(values) for values in of.values())
+    return max(variance(biases) - sampling, 0.0)

@@ -1,0 +1,30 @@
+"""The step of a plan of a profile, beside a published one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simulator.cluster import Cluster
+from simulator.plan import Plan
+from simulator.report.evidence import PredictionEvidence, kind_of
+from simulator.report.interval import StepInterval, step_interval
+from simulator.report.metrics import Report
+from simulator.run import step_report
+from simulator.runtime import IDEAL, Runtime
+from simulator.workload import Profile
+
+
+def prediction(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> dict[str, Any]:
+    """What the product says of a plan, as fields of a PredictedStep."""
+    return prediction_of(step_report(profile, cluster, plan, runtime=runtime), profile, cluster)
+
+
+def prediction_of(report: Report, profile: Profile, cluster: Cluster) -> dict[str, Any]:
+    """The same of a plan that was simulated."""
+
+    def interval(evidence: PredictionEvidence | None) -> StepInterval:
+        return step_interval(report, profile, cluster, evidence=evidence)
+
+    return {
+        "predicted_s": report.step_s, "fits": report.fits, "kind": kind_of(profile) or "", "interval": interval,
+    }  # fmt: skip

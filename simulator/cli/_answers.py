@@ -1,0 +1,143 @@
+"""The answer of a step first: how long, how sure, whether it fits, what limits it, what would help most, its price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import isqrt
+from typing import TYPE_CHECKING
+
+from simulator.errors import InputError
+from simulator.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan
+    from simulator.report.interval import StepInterval
+    from simulator.report.metrics import Report
+    from simulator.runtime import Runtime
+    from simulator.workload import Profile
+
+MANY = 1000
+"""A rate from which on it is whole."""
+LEAST_GAIN = 1.005
+"""A change below it is none."""
+LAUNCHED = "larger micro-batches or CUDA graphs, as the host is slow to launch"
+SMALLER = "more devices, a smaller --batch-size, or a strategy that cuts layers"
+MOST_TASKS = 2_000_000
+"""Of a step that is simulated again and again until it fits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """What a price is of."""
+
+    name: str
+    """"tokens" of a language model from a card, else "samples"."""
+    per_sample: int
+    """How many of them a sample is."""
+
+
+def priced(profile: Profile) -> Priced:
+    """Tokens for a profile that was modelled from a card, whose layers are a sequence high."""
+    from simulator.language_models.training_stack import stack_of
+
+    if stack_of(profile) is None:
+        return Priced(name="samples", per_sample=1)
+    return Priced(name="tokens", per_sample=profile.layers[0].output_shape[1])
+
+
+def answer(report: Report, cluster: Cluster, interval: StepInterval, change: str, of: Priced) -> Iterator[str]:
+    """The lines that a reader came for; change: the best one, see `best_change`; of: what prices are per million of."""
+    rate = report.samples_per_s * of.per_sample
+    yield f"step {format_time(report.step_s)}, {sure_of(interval)}; {rate:,.{1 if rate < MANY else 0}f} {of.name}/s"
+    yield fit_words(report, cluster)
+    yield f"limited by {report.bottleneck}"
+    yield f"best change: {change}"
+    if report.dollars_per_step is not None:
+        million = dollars_per_million(report, of)
+        yield f"cost: {dollars(report.dollars_per_step)} a step, {dollars(million)} per million {of.name}"
+
+
+def sure_of(interval: StepInterval) -> str:
+    """The seconds between which the actual step lies with 9 in 10 certainty, as far as anything is known of it."""
+    if not interval.parts:
+        return "its uncertainty is not known"
+    return f"90% sure of {within(interval)}"
+
+
+def within(interval: StepInterval) -> str:
+    """An interval's two ends."""
+    return f"{format_time(interval.low_s)} to {format_time(interval.high_s)}"
+
+
+def fit_words(report: Report, cluster: Cluster) -> str:
+    """Whether it fits, with the device that is closest to its limit."""
+    if report.verdict:
+        return report.verdict
+    limited = [device for device in report.devices if device.memory_bytes]
+    if not limited:
+        return f"fits: needs {format_bytes(report.peak_memory_bytes)}; {cluster.name} states no memory"
+    fullest = max(limited, key=lambda device: device.peak_memory_bytes / (device.memory_bytes or 1))
+    return f"fits: needs {format_bytes(fullest.peak_memory_bytes)} of {format_bytes(fullest.memory_bytes or 0)}"
+
+
+def dollars_per_million(report: Report, of: Priced) -> float:
+    """Of a report with prices."""
+    return (report.dollars_per_step or 0.0) * 1e6 / (report.batch_size * of.per_sample)
+
+
+def dollars(amount: float) -> str:
+    """An amount with at least three digits that count."""
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
+
+
+def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, report: Report) -> str:
+    """What helps this step most: that it fits, else devices, or the resource that binds it, twice as fast."""
+    from simulator.report.critical_path import LAUNCHES
+    from simulator.run import step_seconds
+    from simulator.studies.what_if import gains_of
+
+    if not report.fits:
+        return fitting_change(profile, cluster, plan, runtime) if report.tasks <= MOST_TASKS else SMALLER
+    limit = report.bottleneck.resource
+    if limit == LAUNCHES:
+        return LAUNCHED
+
+    def step_s(changed: Cluster) -> float:
+        return report.step_s if changed is cluster else step_seconds(profile, changed, plan, runtime)
+
+    gain = max(gains_of(step_s, cluster, {limit, "compute"}), key=lambda gain: gain.speedup)
+    if gain.speedup < LEAST_GAIN:
+        return "none found: neither faster devices nor better links shorten it"
+    return f"{gain.change} would make it {gain.speedup:.2f}x faster"
+
+
+def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> str:
+    """The first of the usual changes, by simulation, with which a step fits that does not."""
+    from simulator.run import step_report
+
+    for options, changed in _smaller(profile, plan):
+        with suppress(InputError):
+            report = step_report(profile, cluster, changed, runtime=runtime)
+            if report.fits:
+                needs = f"needs {format_bytes(report.peak_memory_bytes)}, step {format_time(report.step_s)}"
+                return f"{options}: it {needs}"
+    return SMALLER
+
+
+def _smaller(profile: Profile, plan: Plan) -> Iterator[tuple[str, Plan]]:
+    """A plan that needs less and less memory: states shared out, recomputation, smaller micro-batches."""
+    from simulator.recompute_segments import recompute_segments
+
+    shared = replace(plan, states=replace(plan.states, stage=3))
+    yield "--zero 3", shared
+    device_sets = {name: sharding.device_set for name, sharding in plan.placements.items()}
+    segments = str(isqrt(len(profile.layers)))
+    again = recompute_segments(profile, device_sets, segments)
+    yield f"--recompute {segments}", replace(plan, recomputed=again)
+    for doubled in range(5):
+        microbatches = plan.microbatches << doubled
+        options = f"--zero 3 --recompute {segments}" + (f" --microbatches {microbatches}" if doubled else "")
+        yield options, replace(shared, recomputed=again, microbatches=microbatches)

@@ -1,0 +1,80 @@
+"""How a runtime is told a grid: a command line with every degree in its place, checked before it is printed.
+
+Data, checkpoints, learning rate and logging are left to the user.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.exports.pinned_arguments import pinned
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.plan import Plan
+
+LAUNCHED = ("megatron", "nanotron", "torchtitan", "fsdp2")
+"""The runtimes that train a card."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What a runtime is asked to train."""
+
+    card: ModelCard
+    grid: TrainingGrid
+    accelerator: str = "h100"
+    """A name of `accelerators`."""
+    blocks: tuple[int, ...] = ()
+    """Of each stage of the pipeline; empty: the runtime's own choice."""
+
+    @property
+    def precision(self) -> Literal["bf16", "fp16"]:
+        """bf16, which GPUs before the A100 do not compute in."""
+        return "fp16" if self.accelerator.startswith("v100") else "bf16"
+
+    @property
+    def torchrun(self) -> str:
+        """torchrun with as many processes as devices. Raises InputError where nodes differ."""
+        per_node = min(self.grid.devices, self.grid.node_devices)
+        if self.grid.devices % per_node:
+            raise InputError(
+                f"devices is {self.grid.devices}: nodes of {per_node} have as many processes each, which "
+                f"{self.grid.nodes} nodes cannot; take a multiple of {per_node}"
+            )
+        nodes = f"--nnodes {self.grid.nodes} --nproc-per-node {per_node}"
+        return f"torchrun {nodes}" + (" --rdzv-backend c10d --rdzv-endpoint $HOST:29500" if self.grid.nodes > 1 else "")
+
+
+def launch_command(
+    runtime: str, card: ModelCard, grid: TrainingGrid, accelerator: str = "h100", plan: Plan | None = None
+) -> str:
+    """The command for `runtime`, one of LAUNCHED, and below it what it does otherwise than planned.
+
+    plan: says how many blocks each stage has. Raises UnknownNameError, InputError where it cannot run the grid.
+    """
+    if runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", runtime, LAUNCHED)
+    launch = Launch(card=card, grid=grid, accelerator=accelerator, blocks=stage_blocks(card, plan) if plan else ())
+    module = importlib.import_module(f"simulator.exports.{runtime}")
+    command: str = module.command(launch)
+    version = f"# {pinned(runtime).runtime} {pinned(runtime).version}\n" if runtime != "fsdp2" else ""
+    return version + command + "".join(f"\n# not as planned: {line}" for line in module.otherwise(launch))
+
+
+def stage_blocks(card: ModelCard, plan: Plan) -> tuple[int, ...]:
+    """Blocks of each stage of the plan of a card."""
+    homes = [min(plan.placements[f"blocks.{number}.attention"].devices) for number in range(card.layers)]
+    return tuple(homes.count(home) for home in dict.fromkeys(homes))
+
+
+def options_in(command: str) -> Iterator[str]:
+    """The options of the runtime that stand in a command line: torchrun's own are before its script."""
+    lines = (line for line in command.splitlines() if not line.startswith("#"))
+    script = re.split(r"\S+\.py\b|-m \S+", " ".join(lines), maxsplit=1)[-1]
+    yield from (word.partition("=")[0] for word in script.split() if word.startswith("--"))
+    yield from (word for word in script.split() if re.fullmatch(r"[a-z-]+:[a-z-]+", word))

@@ -1,0 +1,244 @@
+"""A command line or a file before anybody has said what it means, and what a reader makes of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from simulator import file_gate
+from simulator.errors import InputError
+from simulator.language_models.card_files import read_card
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
+
+MOST_BYTES = 2**20
+"""Of a script or a configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedRun:
+    """What was started."""
+
+    runtime: str
+    """As `--runtime` names it."""
+    card: ModelCard
+    grid: TrainingGrid
+    precision: str = "bf16"
+    unread: tuple[str, ...] = ()
+    """What may change a step and is not counted."""
+    ignored: int = 0
+    """How many other arguments were not read."""
+
+    def described(self) -> str:
+        """In one line."""
+        grid = self.grid
+        degrees = {name: getattr(grid, name) for name in ("data", "context", "tensor", "pipeline", "expert")}
+        parts = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+        recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
+        return (
+            f"{self.runtime}: {self.card.described()}, {' x '.join(parts) or '1 device'}, ZeRO-{grid.zero_stage}, "
+            f"micro-batches {grid.microbatch} x {grid.accumulation} of {self.card.sequence} tokens{recomputed}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """options: of the script, without their dashes, with what follows them. content: of a file."""
+
+    name: str
+    script: str = ""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    content: Mapping[str, Any] = field(default_factory=dict)
+    nodes: int | None = None
+    processes: int | None = None
+    """Of each node."""
+    devices: int | None = None
+    model: str | None = None
+
+    @property
+    def world(self) -> int:
+        """Devices in all. Raises InputError where nobody says."""
+        started = self.nodes * self.processes if self.nodes and self.processes else None
+        if self.devices and started and self.devices != started:
+            raise InputError(f"devices is {self.devices}: {self.name} starts {self.nodes} x {self.processes} processes")
+        if not (self.devices or started):
+            raise InputError(f"{self.name}: it does not say on how many devices; add --devices N")
+        return self.devices or started or 1
+
+    @property
+    def node_devices(self) -> int:
+        return self.processes or 8
+
+    def read_card(self) -> ModelCard:
+        """The card that was named beside it. Raises InputError where none was."""
+        if self.model is None:
+            raise InputError(f"{self.name}: it does not say what is trained; add --model CARD or a config.json")
+        return read_card(self.model)
+
+
+class Options:
+    """Options by name; the ones that were asked for are remembered."""
+
+    def __init__(self, options: Mapping[str, tuple[str, ...]], where: str) -> None:
+        self._options, self._where, self._read = options, where, set[str]()
+
+    def has(self, *names: str) -> bool:
+        """Whether one of them is there, and not false."""
+        self._read.update(names)
+        return any(name in self._options and self._options[name][:1] != ("false",) for name in names)
+
+    def text(self, *names: str) -> str | None:
+        """What follows the first of them that is there."""
+        self._read.update(names)
+        return next((" ".join(self._options[name]) for name in names if self._options.get(name)), None)
+
+    def count(self, *names: str, default: int | None = None) -> int:
+        """A whole number. Raises InputError where there is none and no default."""
+        text = self.text(*names)
+        if text is None and default is not None:
+            return default
+        if text is None or not re.fullmatch(r"-?[0-9_]+", text):
+            raise InputError(f"{self._where}: {names[0]} is {text or 'missing'}: it is a whole number")
+        return int(text.replace("_", ""))
+
+    def left(self, matters: re.Pattern[str]) -> tuple[tuple[str, ...], int]:
+        """Those not read that may change a step, with their values, and how many others there are."""
+        unread = [name for name in self._options if name not in self._read]
+        named = [
+            name for name in unread if matters.search(name) and self._options[name][:1] not in (("false",), ("none",))
+        ]
+        texts = tuple(" ".join((name, *self._options[name])) for name in sorted(named))
+        return texts, len(unread) - len(named)
+
+
+def grid_of(
+    source: Source, *, tensor: int = 1, pipeline: int = 1, context: int = 1, batch: int | None = None,
+    microbatch: int = 1, accumulation: int | None = None, **fields: Any,
+) -> TrainingGrid:  # fmt: skip
+    """The grid of so many devices; batch: sequences of a step. Raises InputError where degrees do not divide."""
+    group = tensor * pipeline * context
+    if source.world % group:
+        raise InputError(
+            f"{source.name}: {source.world} devices are no multiple of tensor {tensor} x pipeline {pipeline} x "
+            f"context {context}"
+        )
+    data = source.world // group
+    if accumulation is None:
+        batch = batch or data * microbatch
+        if batch % (data * microbatch):
+            raise InputError(f"{source.name}: a batch of {batch} is no multiple of {data} replicas x {microbatch}")
+        accumulation = batch // (data * microbatch)
+    return TrainingGrid(
+        data=data, tensor=tensor, pipeline=pipeline, context=context, microbatch=microbatch,
+        accumulation=accumulation, node_devices=source.node_devices, **fields,
+    )  # fmt: skip
+
+
+def source_of(launch: str | None, config: str | None, model: str | None, devices: int | None) -> Source:
+    """What stands in a command line, a script or a file. Raises InputError, OSError."""
+    if launch is not None:
+        is_file = os.path.isfile(launch)  # of a line that is too long for a name, too
+        text = file_gate.read_text(Path(launch), MOST_BYTES) if is_file else launch
+        source = _of_command(text, launch if is_file else "--launch")
+    else:
+        source = Source(name=str(config), content=_content(Path(str(config))))
+    names = ("job.config_file", "config-file", "deepspeed", "deepspeed_config", "deepspeed-config", "yaml-cfg")
+    named = next((source.options[name] for name in names if source.options.get(name)), None)
+    if named and Path(named[0]).is_file():
+        source = replace(source, content=_content(Path(named[0])))
+    return replace(source, model=model, devices=devices)
+
+
+def _content(path: Path) -> Mapping[str, Any]:
+    """The mapping in a JSON, TOML or YAML file."""
+    try:
+        text = file_gate.read_text(path, MOST_BYTES)
+        if path.suffix == ".toml":
+            content = _toml(text)
+        else:
+            content = (file_gate.json_content if path.suffix == ".json" else file_gate.yaml_content)(text)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path}: it holds no configuration, which is a mapping of names to values")
+    return content
+
+
+def _toml(text: str) -> Any:
+    import tomllib
+
+    try:
+        return file_gate.plain(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"not valid TOML, {error}") from None
+
+
+def _of_command(text: str, name: str) -> Source:
+    """The last command of a script that starts a Python program, its variables put in."""
+    try:
+        words = shlex.split(_expanded(text), comments=True)
+    except ValueError as error:
+        raise InputError(f"{name}: not a command line, {error}") from None
+    starts = [i for i, word in enumerate(words) if word.endswith(".py") or word == "-m"]
+    if not starts:
+        raise InputError(f"{name}: no Python program is started in it; give the torchrun line")
+    at = starts[-1]
+    script = words[at + 1] if words[at] == "-m" and at + 1 < len(words) else words[at]
+    before = _options(words[:at])
+    own = Options({key.replace("_", "-"): value for key, value in before.items()}, name)
+    nodes = _number(own.text("nnodes", "num-machines", "nodes"))
+    processes = _number(own.text("nproc-per-node", "ntasks-per-node", "gpus-per-node"))
+    together = _number(own.text("num-processes", "num-gpus"))
+    if together and not processes:
+        processes = together // (nodes or 1)
+    return Source(
+        name=name, script=script, options=_options(words[at + 1 :]), processes=processes,
+        nodes=nodes or (1 if processes else None),
+    )  # fmt: skip
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
+
+def _options(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Options without dashes and what follows each of them; "--a=b" is "--a b"."""
+    started: dict[str, list[str]] = {}
+    name = ""
+    for word in words:
+        if re.fullmatch(r"[a-z_-]+:[a-z-]+", word):  # a choice of torchtitan's
+            started[word] = []
+        elif re.match(r"--?[A-Za-z]", word):
+            name, equals, value = word.lstrip("-").partition("=")
+            started[name] = [value] if equals else []
+        elif name:
+            started[name].append(word)
+    return {name: tuple(values) for name, values in started.items()}
+
+
+def _expanded(text: str) -> str:
+    """A shell script with lines joined and the values of its own variables and arrays put in."""
+    text = re.sub(r"\\\r?\n", " ", text)
+    values: dict[str, str] = {}
+
+    def put_in(part: str) -> str:
+        def value(match: re.Match[str]) -> str:
+            name, default = match.group(1) or match.group(3), match.group(2)
+            return values.get(name, default or "")
+
+        return re.sub(r"\$\{([A-Za-z_]\w*)(?:\[@\]|:-([^}]*))?\}|\$([A-Za-z_]\w*)", value, part)
+
+    lines = []
+    pattern = r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=(?:\((.*?)\)|\"([^\"]*)\"|'([^']*)'|(\S*))[ \t]*(?:#.*)?$"
+    position = 0
+    for match in re.finditer(pattern, text, re.M | re.S):
+        lines.append(text[position : match.start()])
+        said = next(group for group in match.groups()[1:] if group is not None)
+        values[match.group(1)] = put_in(re.sub(r"(?m)#.*$", "", said)).replace("\n", " ")
+        position = match.end()
+    return put_in("".join([*lines, text[position:]]))

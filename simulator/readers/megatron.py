@@ -1,0 +1,186 @@
+"""Megatron-LM's arguments, on a command line or in YAML."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from simulator.errors import InputError, UnknownNameError
+from simulator.exports.pinned_arguments import pinned
+from simulator.language_models.card_files import read_card
+from simulator.language_models.model_card import LatentAttention, ModelCard
+from simulator.readers._source import Options, Source, StartedRun, grid_of
+
+SCRIPTS = ("pretrain_gpt", "pretrain_mamba", "pretrain_hybrid", "pretrain_bert")
+CHANGES = re.compile(
+    r"^(fp8|fp4|recompute|overlap|no-overlap|tp-comm|cpu-offload|offload|cuda-graph|enable-cuda|moe-|virtual|"
+    r"num-layers-per-virtual|num-virtual|attention-backend|transformer-impl|window|mtp|decoder-|account-for|delay-wgrad|"
+    r"expert-tensor|use-tp-pp|num-distributed-optimizer|optimizer|calculate-per-token|empty-unused|hybrid|mamba|"
+    r"is-hybrid|no-bias|no-masked|no-gradient-acc|multi-|squared|ckpt-assume|async|defer|mixed|context-parallel|cp-comm)"
+)
+"""Arguments that may change a step."""
+HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing-type", "cp-comm-type", "async-save",
+            "overlap-grad-reduce", "overlap-param-gather", "moe-token-dispatcher-type", "moe-grouped-gemm",
+            "transformer-impl", "attention-backend", "moe-permute-fusion", "moe-router-dtype")  # fmt: skip
+"""What we take as given, or what changes no step."""
+TOKENIZERS = {
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+    "SentencePieceTokenizer": 32000,
+    "Llama3Tokenizer": 128256,
+}
+
+
+def recognises(source: Source) -> bool:
+    named = any(script in source.script for script in SCRIPTS)
+    return named or "num-layers" in source.options or "num_layers" in _flat(source.content)
+
+
+def read(source: Source) -> StartedRun:
+    """Raises InputError where an argument is missing or none of Megatron-LM's."""
+    options = dict(source.options) or {
+        name.replace("_", "-"): () if value is True else (str(value).lower() if value is False else str(value),)
+        for name, value in _flat(source.content).items()
+        if value is not None and not isinstance(value, list)
+    }
+    own = Options(options, source.name)
+    card = _card(own, source)
+    tensor, pipeline = (own.count(f"{kind}-model-parallel-size", default=1) for kind in ("tensor", "pipeline"))
+    text = own.text("pipeline-model-parallel-layout")
+    chunks = own.count("num-virtual-stages-per-pipeline-rank", default=0)
+    if of_chunk := own.count("num-layers-per-virtual-pipeline-stage", default=0):
+        chunks = card.layers // pipeline // of_chunk
+    grid = grid_of(
+        source, tensor=tensor, pipeline=pipeline, context=own.count("context-parallel-size", default=1),
+        expert=own.count("expert-model-parallel-size", default=1), zero_stage=_zero_stage(own),
+        microbatch=own.count("micro-batch-size", default=1), batch=own.count("global-batch-size", default=0) or None,
+        recomputation=_recomputation(own), layout=_layout(text, card, pipeline), chunks=chunks or 1,
+        sequence_parallel=own.has("sequence-parallel") or tensor == 1,
+    )  # fmt: skip
+    groups = own.count("num-distributed-optimizer-instances", default=1)
+    if groups > 1:
+        grid = replace(grid, shard_group=grid.replicas // groups)
+    precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
+    own.has(*HARMLESS)
+    unread, ignored = own.left(CHANGES)
+    return StartedRun(
+        runtime="megatron", card=card, grid=grid, precision=precision, unread=unread + _foreign(options),
+        ignored=ignored,
+    )  # fmt: skip
+
+
+def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A YAML file's arguments, which may stand in sections."""
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def _foreign(options: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Options that Megatron-LM has not, the first three."""
+    known = pinned("megatron").arguments
+    return tuple(f"{name} (none of Megatron-LM's)" for name in options if f"--{name}" not in known)[:3]
+
+
+def _card(own: Options, source: Source) -> ModelCard:
+    if source.model:
+        named = read_card(source.model)
+        if own.count("num-layers", default=named.layers) != named.layers:
+            raise InputError(f"{source.name}: num-layers is not that of {named.name}, {named.layers}")
+    hidden, heads = own.count("hidden-size"), own.count("num-attention-heads")
+    gated = own.has("swiglu")
+    wide = own.count("ffn-hidden-size", default=int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
+    experts = own.count("num-experts", default=0)
+    layers, sequence = own.count("num-layers"), own.count("seq-length", "encoder-seq-length")
+    latent = _latent(own) if own.has("multi-latent-attention") else None
+    rotary = own.has("use-rotary-position-embeddings") or own.text("position-embedding-type") in (
+        "rope",
+        "none",
+        "alibi",
+    )
+    positions = own.count("max-position-embeddings", default=sequence)
+    normed = own.has("qk-layernorm") and not latent
+    dense = _dense_layers(own.text("moe-layer-freq"), layers) if experts else 0
+    return ModelCard(
+        name=f"the model of {source.name}", layers=layers, hidden=hidden, heads=heads, sequence=sequence,
+        ffn=own.count("moe-ffn-hidden-size", default=wide) if experts else wide, gated=gated, latent=latent,
+        vocabulary=_vocabulary(own), kv_heads=own.count("num-query-groups", default=heads)
+        if own.has("group-query-attention") else None,
+        head_width=own.count("kv-channels", default=0) or None, experts=experts,
+        experts_per_token=own.count("moe-router-topk", default=2) if experts else 0,
+        shared_ffn=own.count("moe-shared-expert-intermediate-size", default=0), dense_layers=dense,
+        dense_ffn=wide if dense else 0, tied_embeddings=not own.has("untie-embeddings-and-output-weights"),
+        norm_vectors=1 if own.text("normalization") == "RMSNorm" else 2, query_key_norm="head" if normed else "",
+        biases=not own.has("disable-bias-linear"), qkv_biases=own.has("add-qkv-bias"),
+        positions=0 if rotary else positions, source=f"arguments of {source.name}",
+    )  # fmt: skip
+
+
+def _latent(own: Options) -> LatentAttention:
+    return LatentAttention(
+        query_rank=own.count("q-lora-rank", default=0), key_rank=own.count("kv-lora-rank", default=32),
+        rotary=own.count("qk-pos-emb-head-dim", default=64), key_width=own.count("qk-head-dim", default=128),
+        value_width=own.count("v-head-dim", default=128),
+    )  # fmt: skip
+
+
+def _vocabulary(own: Options) -> int:
+    """As it is said, or by the tokenizer."""
+    named, kind = own.text("tokenizer-model", "tokenizer-name-or-path"), own.text("tokenizer-type")
+    known = own.count("vocab-size", "padded-vocab-size", default=0) or TOKENIZERS.get(kind or "", 0)
+    if known:
+        return known
+    try:
+        return read_card(named or "").vocabulary
+    except (UnknownNameError, OSError, InputError):
+        return TOKENIZERS["GPT2BPETokenizer"]
+
+
+def _dense_layers(text: str | None, layers: int) -> int:
+    """The first blocks without experts, of "([0]*3+[1]*58)"."""
+    if text is None or text.strip() == "1":
+        return 0
+    runs = [(int(kind), int(count or 1)) for kind, count in re.findall(r"\[([01])\](?:\*(\d+))?", text)]
+    if [kind for kind, _ in runs] != [0, 1] or sum(count for _, count in runs) != layers:
+        raise InputError(f"moe-layer-freq is {text}: blocks with experts stand behind those without, and are {layers}")
+    return runs[0][1]
+
+
+def _zero_stage(own: Options) -> int:
+    strategy = own.text("data-parallel-sharding-strategy")
+    stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+    if own.has("use-megatron-fsdp", "use-custom-fsdp"):
+        own.has("use-distributed-optimizer", "ckpt-format")
+        return stages.get(strategy or "", 3)
+    if own.has("use-torch-fsdp2"):
+        return 3
+    return 1 if own.has("use-distributed-optimizer") else 0
+
+
+def _recomputation(own: Options) -> str:
+    """Groups of blocks count as whole blocks that are recomputed, which keeps more and takes as long."""
+    kind = own.text("recompute-granularity") or ("selective" if own.has("recompute-activations") else "none")
+    own.text("recompute-method", "recompute-num-layers")
+    own.text("recompute-num-layers")
+    modules = own.text("recompute-modules") or "core_attn"
+    return "+".join(modules.split()) if kind == "selective" and modules != "core_attn" else kind
+
+
+def _layout(text: str | None, card: ModelCard, pipeline: int) -> str:
+    """Blocks by stage, such as "9,8", of "Et*9|t*8L"; what says more, such as "Ett|(tt|)*3,tL", as it stands."""
+    if not text:
+        return ""
+    unrolled = text.replace(",", "")
+    for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
+        unrolled = re.sub(pattern, lambda match: match.group(1) * min(int(match.group(2)), 2000), unrolled)
+    counts = tuple(stage.count("t") for stage in unrolled.split("|"))
+    if len(counts) % pipeline or sum(counts) != card.layers:
+        raise InputError(
+            f"pipeline-model-parallel-layout is {text[:60]!r}: it has {len(counts)} stages of {sum(counts)} blocks; "
+            f"{pipeline} and {card.layers} are read"
+        )
+    plain = len(counts) == pipeline and unrolled.startswith("E") and unrolled.endswith("L") and "|L" not in unrolled
+    return ",".join(map(str, counts)) if plain else text

@@ -1,0 +1,115 @@
+"""torchtitan: its command line with the configuration that this changes, or the TOML file of versions before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from simulator.errors import InputError
+from simulator.exports.torchtitan import CONFIGURATIONS
+from simulator.language_models.card_files import read_card
+from simulator.language_models.model_card import ModelCard
+from simulator.readers._source import Options, Source, StartedRun, grid_of
+
+CHANGES = re.compile(
+    r"^(parallelism|compile|quantiz|float8|mx|activation_checkpoint|model\.converters|training\.(dtype|mixed|enable_cpu))"
+)
+FLAVORS = {
+    ("llama3", "1B"): "llama3-1b", ("llama3", "3B"): "llama3-3b", ("llama3", "8B"): "llama3-8b",
+    ("llama3", "70B"): "llama3-70b", ("llama3", "405B"): "llama3-405b", ("deepseek_v3", "16B"): "deepseek-v2-lite",
+    ("deepseek_v3", "671B"): "deepseek-v3", ("llama4", "17bx16e"): "llama4-scout",
+}  # fmt: skip
+"""Cards by the name and the flavor of a TOML file's [model]."""
+SEQUENCE, MICROBATCH = 2048, 8
+"""Of a TOML file that does not say."""
+
+
+def recognises(source: Source) -> bool:
+    said = any(name.startswith(("parallelism.", "training.")) for name in source.options)
+    return "torchtitan" in source.script or said or {"training", "parallelism"} <= set(source.content)
+
+
+def read(source: Source) -> StartedRun:
+    """Raises InputError where it does not say what is trained."""
+    options = {**_flat(source.content), **source.options}
+    own = Options(options, source.name)
+    card = _card(own, source)
+    sequence = own.count("training.max_context_length", "training.seq_len", default=SEQUENCE)
+    context, tensor, pipeline = (
+        own.count(f"parallelism.{kind}_parallel_degree", default=1) for kind in ("context", "tensor", "pipeline")
+    )
+    grid = grid_of(
+        source, tensor=tensor, pipeline=pipeline, context=context, zero_stage=0,
+        expert=own.count("parallelism.expert_parallel_degree", default=1), **_tokens(own, source, sequence, pipeline),
+        recomputation=_recomputation(own),
+    )  # fmt: skip
+    replicate = own.count("parallelism.data_parallel_replicate_degree", default=1)
+    shard = own.count("parallelism.data_parallel_shard_degree", default=-1)
+    whole_shard = shard if shard > 0 else grid.data // replicate
+    if whole_shard * context > 1:
+        after = own.text("parallelism.fsdp_reshard_after_forward") or "default"
+        whole = after == "never" or (after == "default" and pipeline > 1)
+        group = whole_shard * context if replicate > 1 else 0
+        grid = replace(grid, zero_stage=2 if whole else 3, shard_group=group)
+    own.text("training.disable_cuda_graphs")
+    if (own.text("parallelism.pipeline_parallel_schedule") or "").startswith("Interleaved") and pipeline > 1:
+        grid = replace(grid, chunks=2)
+    unread, ignored = own.left(CHANGES)
+    return StartedRun(
+        runtime="torchtitan",
+        card=replace(card, sequence=sequence),
+        grid=grid,
+        unread=unread,
+        ignored=ignored,
+    )
+
+
+def _card(own: Options, source: Source) -> ModelCard:
+    configuration, name, flavor = own.text("config"), own.text("model.name"), own.text("model.flavor")
+    module = own.text("module")
+    words = (configuration or "").split()
+    started = next((card for card, of in CONFIGURATIONS.items() if words and of == (module, words[0])), None)
+    started = started or FLAVORS.get((name or "", flavor or ""))
+    if source.model:
+        return read_card(source.model)
+    if started is None:
+        what = configuration or f"{name} {flavor}"
+        raise InputError(f"{source.name}: no card of {what}; say --model CARD")
+    return read_card(started)
+
+
+def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, int | None]:
+    """Sequences of a micro-batch and of a step, by today's options or those of before."""
+    today = own.count("training.num_tokens_per_microbatch_per_dp_rank", default=0)
+    if today:
+        microbatch = max(1, today // sequence)
+        whole = own.count("training.num_tokens_per_train_step", default=-1)
+        again = own.count("parallelism.num_pp_microbatches", default=1) if pipeline > 1 else 1
+        said = {"batch": whole // sequence} if whole > 0 else {"accumulation": again}
+        return {"microbatch": microbatch, **said}
+    local = own.count("training.local_batch_size", "training.batch_size", default=MICROBATCH)
+    batch = own.count("training.global_batch_size", default=-1)
+    small = own.count("parallelism.pipeline_parallel_microbatch_size", default=1) if pipeline > 1 else local
+    said = {"batch": batch} if batch > 0 else {"accumulation": max(1, local // small)}
+    return {"microbatch": small, **said}
+
+
+def _recomputation(own: Options) -> str:
+    mode = own.text("activation_checkpoint.mode")
+    for kind in ("full", "none", "selective"):
+        if own.has(f"activation-checkpoint:{kind}", f"activation_checkpoint:{kind}"):
+            mode = kind
+    own.text("activation_checkpoint.selective_ac_option")
+    return mode if mode in ("full", "none") else "op"
+
+
+def _flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:
+    flat: dict[str, tuple[str, ...]] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{before}{name}.")
+        else:
+            flat[before + name] = (str(value).lower() if isinstance(value, bool) else str(value),)
+    return flat

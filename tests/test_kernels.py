@@ -1,0 +1,191 @@
+"""Seconds of products and attentions by size: closed forms of tiles and rounds, laws, tables of measured kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.operators import operator_tables
+from simulator.cluster import Device
+from simulator.errors import UnknownNameError
+from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.block import AttentionShape, BlockOperator, ProductShape
+from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
+from simulator.language_models.kernels import (
+    ATTENTION_BACKWARD,
+    ATTENTION_SHARES,
+    DEPTH,
+    FILL_CLOCKS,
+    LAST_BLOCK,
+    QUERY_BLOCK,
+    TILES,
+    attention_seconds,
+    product_seconds,
+    scored_attention_seconds,
+    tile_share,
+)
+from simulator.language_models.training_stack import accelerator_of, read_stack, stacks
+from simulator.network.topologies import Wire, flat_switch
+
+A100 = accelerator("a100")
+FAST = 1e18  # bytes per second: memory never decides
+SUSTAINED = A100.flops_per_s * A100.sustained_share
+
+
+def test_a_round_of_tiles_takes_as_long_as_one_tile() -> None:
+    """108 tiles of 256 x 128 occupy an A100 once; one row more begins a second round, unless a tile fits it better."""
+    depth, fill_s = 64 * 512, FILL_CLOCKS / A100.clock_hz
+    tile_s = 2 * 256 * 128 * depth * 108 / SUSTAINED + fill_s
+    full_s = product_seconds(256 * 12, depth, 128 * 9, A100, FAST)
+    assert full_s == pytest.approx(tile_s)
+    more = product_seconds(256 * 12 + 1, depth, 128 * 9, A100, FAST)
+    assert full_s < more <= 2 * tile_s
+    assert product_seconds(256 * 12 - 100, depth, 128 * 9, A100, FAST) <= full_s  # the same tiles, not all full
+
+
+def test_a_long_sum_is_split_where_tiles_are_few() -> None:
+    """One tile of 128 x 256 by one multiprocessor, or parts of its sum, in smaller tiles, by many."""
+    depth = 64 * 8 * 100
+    alone_s = 2 * 256 * 128 * depth * 108 / SUSTAINED + FILL_CLOCKS / A100.clock_hz
+    split_s = product_seconds(128, depth, 256, A100, FAST)
+    assert alone_s / 108 < split_s < alone_s / 4
+
+
+def test_memory_bounds_a_thin_product() -> None:
+    rate = A100.memory_bytes_per_s
+    seconds = product_seconds(65536, 64, 8192, A100, rate, element_bytes=8)
+    assert seconds >= (65536 * 8192 * 8 + 64 * (65536 + 8192) * 2) / rate
+
+
+SIZES = st.integers(1, 9000)
+
+
+@given(rows=SIZES, inputs=SIZES, outputs=SIZES, more=st.integers(0, 500), gpu=st.sampled_from(list(ACCELERATORS)))
+def test_a_larger_product_takes_no_less(rows: int, inputs: int, outputs: int, more: int, gpu: str) -> None:
+    sheet = accelerator(gpu)
+    seconds = product_seconds(rows, inputs, outputs, sheet, sheet.memory_bytes_per_s)
+    larger = ((rows + more, inputs, outputs), (rows, inputs + more, outputs), (rows, inputs, outputs + more))
+    for sizes in larger:
+        assert product_seconds(*sizes, sheet, sheet.memory_bytes_per_s) >= seconds * (1 - 1e-12)
+    assert seconds >= 2 * rows * inputs * outputs / sheet.flops_per_s / sheet.sustained_share
+    assert product_seconds(rows, inputs, outputs, sheet, sheet.memory_bytes_per_s, 2) >= seconds * (1 - 1e-12)
+
+
+@given(factor=st.floats(0.25, 4), rows=SIZES, outputs=SIZES)
+def test_a_gpu_that_is_slower_in_all_takes_as_many_times_as_long(factor: float, rows: int, outputs: int) -> None:
+    slow = replace(
+        A100, flops_per_s=A100.flops_per_s / factor, clock_hz=A100.clock_hz / factor,
+        memory_bytes_per_s=A100.memory_bytes_per_s / factor,
+    )  # fmt: skip
+    for seconds in (
+        lambda gpu: product_seconds(rows, 512, outputs, gpu, gpu.memory_bytes_per_s),
+        lambda gpu: attention_seconds(2, rows, 8, 128, gpu, "flash-2")[1],
+        lambda gpu: scored_attention_seconds(2, 256, 8, 64, gpu, gpu.memory_bytes_per_s)[0],
+    ):
+        assert seconds(slow) == pytest.approx(factor * seconds(A100))
+
+
+def test_the_largest_tile_is_the_fastest() -> None:
+    shares = [tile_share(*tile) for tile in TILES]
+    assert shares[0] == 1 and shares == sorted(shares, reverse=True) and min(map(min, TILES)) >= DEPTH
+
+
+def test_an_attention_is_its_blocks_and_the_wait_for_the_last() -> None:
+    """Of 8 heads over 4,096 queries 32 blocks each meet 1 to 32 of keys; the stated share holds without a wait."""
+    blocks, share = 32, ATTENTION_SHARES["fused"]["ampere"][1]
+    block_s = 4 * QUERY_BLOCK**2 * 128 * 108 / (A100.flops_per_s * share)
+    forward_s, backward_s = attention_seconds(1, 4096, 8, 128, A100, "fused")
+    assert forward_s == pytest.approx(block_s * (8 * blocks * (blocks + 1) / 2 / 108 + LAST_BLOCK * blocks))
+    many, long_s = 512, attention_seconds(512, 65536, 8, 128, A100, "fused")
+    assert long_s[0] == pytest.approx(2 * many * 65536**2 * 8 * 128 / (A100.flops_per_s * share), rel=0.01)
+    assert long_s[1] == pytest.approx(2.5 * ATTENTION_BACKWARD * long_s[0], rel=0.01)
+    assert backward_s < 2.5 * ATTENTION_BACKWARD * forward_s  # its blocks are smaller
+
+
+@given(
+    length=st.integers(1, 9000),
+    heads=st.integers(1, 64),
+    width=st.integers(8, 256),
+    gpu=st.sampled_from(list(ACCELERATORS)),
+)
+def test_a_larger_attention_takes_longer(length: int, heads: int, width: int, gpu: str) -> None:
+    sheet = accelerator(gpu)
+    for kernel in ATTENTION_SHARES:
+        plain = attention_seconds(1, length, heads, width, sheet, kernel)
+        assert min(plain) > 0
+        for sizes in ((2, length, heads, width), (1, length + 128, heads, width), (1, length, heads, width + 8)):
+            assert all(a > b for a, b in zip(attention_seconds(*sizes, sheet, kernel), plain, strict=True))
+
+
+def test_narrow_heads_are_slower_per_flop_where_the_papers_say_so() -> None:
+    """The same channels in twice as many heads: the ratio of the stated shares."""
+    narrow, wide = ATTENTION_SHARES["flash-2"]["ampere"]
+    halves = [attention_seconds(64, 8192, heads, width, A100, "flash-2")[0] for heads, width in ((64, 64), (32, 128))]
+    assert halves[0] / halves[1] == pytest.approx(wide / narrow, rel=0.01)
+
+
+def test_scores_that_are_written_cost_by_the_head() -> None:
+    """As many channels in twice as many heads write twice as many scores (Korthikanti et al.: 5 bytes each kept)."""
+    rate = A100.memory_bytes_per_s
+    few, many = (scored_attention_seconds(1, 2048, heads, 4096 // heads, A100, rate) for heads in (32, 64))
+    assert many[0] > 1.5 * few[0] and many[1] > 1.5 * few[1]
+
+
+def test_a_weight_gradient_is_added_by_its_product_or_apart() -> None:
+    of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=4096, inputs=4096, outputs=4096))
+    apart, fused = (DeviceModel(fused_accumulation=fused) for fused in (False, True))
+    assert operator_seconds(of, A100, fused)[1] >= operator_seconds(of, A100, apart)[1]
+    assert accumulation_seconds(10**9, A100, fused) == 0 < accumulation_seconds(10**9, A100, apart)
+
+
+def test_a_part_of_an_operator() -> None:
+    of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=8, inputs=64, outputs=32), traffic_bytes=16)
+    assert of.part(0.5).shape == ProductShape(rows=8, inputs=64, outputs=16)
+    assert of.part(1, 0.25).shape == ProductShape(rows=8, inputs=16, outputs=32)
+    heads = BlockOperator(name="x", kind="attention", shape=AttentionShape(sequences=1, length=64, heads=8, width=4))
+    assert heads.part(0.25).flops == heads.flops / 4 == 2 * 64**2 * 2 * 4
+    assert of.part(0.5).traffic_bytes == 8
+
+
+def test_wrong_kernels() -> None:
+    with pytest.raises(UnknownNameError, match="flash-2"):
+        DeviceModel(attention_kernel="flash-9")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ACCELERATORS)
+def test_a_sheet_is_consistent(name: str) -> None:
+    """Peak by the clock: products of a multiprocessor in a clock are a power of two."""
+    sheet = accelerator(name)
+    assert sheet.source and sheet.sustained_source and 0 < sheet.uncertainty < 0.5 < 1 > sheet.sustained_share > 0.4
+    a_clock = sheet.flops_per_s / sheet.multiprocessors / sheet.clock_hz
+    assert a_clock == pytest.approx(2 ** round(log2(a_clock)), rel=0.03)
+    if sheet.fp8_flops_per_s:
+        assert sheet.fp8_flops_per_s == pytest.approx(2 * sheet.flops_per_s, rel=0.01)
+
+
+@pytest.mark.parametrize("name", stacks())
+def test_a_stack_that_ships_reads(name: str) -> None:
+    assert read_stack(name).name == name and read_stack(name).source
+
+
+WIRE = Wire(bandwidth_bytes_per_s=1e10, latency_s=5e-6, tier="inter")
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("NVIDIA H100 PCIe 80GB", "h100-pcie"), ("NVIDIA GH200 96GB", "gh200")])
+def test_the_form_of_a_gpu_tells_its_sheet(kind: str, expected: str) -> None:
+    cluster = flat_switch(2, WIRE, device=Device(name="gpu", host="", kind=kind, memory_bytes=80 * 2**30))
+    assert accelerator_of(cluster) == expected
+
+
+def test_tables_of_measured_kernels(shared_data: Path) -> None:
+    """By table: (median of predicted over measured, mean error of shapes), which benchmarks.operators prints."""
+    for each in operator_tables():
+        ours, one_share = each.errors
+        assert abs(each.bias) < 0.22 and ours < 0.2, each.name
+        if "bf16, B200" not in each.name and "V100" not in each.name:
+            assert ours < 0.8 * one_share, each.name

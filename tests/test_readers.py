@@ -1,0 +1,171 @@
+"""What a run was started with is read back: exported lines by property, scripts and files of others, refusals."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from simulator.errors import InputError
+from simulator.exports.launch import launch_command
+from simulator.language_models.card_files import cards, read_card
+from simulator.language_models.grids import candidate_grids
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.readers import read_configuration
+
+FOLDER = Path(tempfile.mkdtemp())
+AGAIN = (*RECOMPUTATION, "op", "core_attn+mlp")
+GRIDS = [
+    (name, grid)
+    for name in ("llama3-8b", "mixtral-8x7b", "qwen3-14b", "deepseek-v3", "gpt2-xl", "llama3-70b")
+    for grid in candidate_grids(read_card(name), 64, 64)
+]
+
+
+def counted(card: ModelCard) -> ModelCard:
+    """Without names and what a command line does not say."""
+    heads = {"kv_heads": card.key_heads, "head_width": None if card.latent else card.width}
+    return replace(card, name="", source="", router_bias=False, **heads)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(GRIDS),
+    st.sampled_from((*RECOMPUTATION, "op", "core_attn+mlp")),
+    st.sampled_from(["megatron", "torchtitan", "nanotron"]),
+)
+def test_an_exported_line_reads_back_as_its_grid(pair: tuple[str, TrainingGrid], again: str, runtime: str) -> None:
+    card, grid = read_card(pair[0]), replace(pair[1], recomputation=again)
+    try:
+        line = launch_command(runtime, card, grid)
+    except InputError:
+        assume(False)
+    if runtime == "nanotron":
+        path = Path(f"/tmp/shardscope-test-{pair[0]}.yaml")
+        path.write_text(line.partition("# config.yaml\n")[2].partition("\n#")[0])
+        started = read_configuration(None, str(path))
+    else:
+        started = read_configuration(line, None)
+    sharded = grid.replicas > 1 or runtime == "nanotron"
+    started = replace(started, grid=replace(started.grid, layout=""))
+    assert started.grid == (grid if sharded else replace(grid, zero_stage=started.grid.zero_stage))
+    assert counted(started.card) == counted(card) and started.runtime == runtime and not started.unread
+
+
+@pytest.mark.parametrize("name", sorted(set(cards()) - {name for name in cards() if name.startswith(("mpt", "olmo-"))}))
+def test_every_card_reads_back_from_megatrons_line(name: str) -> None:
+    """But for what Megatron-LM has not, which the line says."""
+    card = read_card(name)
+    line = launch_command("megatron", card, TrainingGrid(data=8, zero_stage=1))
+    started = read_configuration(line, None).card
+    if "it has not" in line or card.query_key_norm == "all":
+        assert started.parameters == pytest.approx(card.parameters, rel=0.01)
+    else:
+        assert counted(started) == counted(card)
+
+
+SCRIPT = """#!/bin/bash
+# pretrains GPT-3 175B
+GPUS_PER_NODE=8
+export NUM_NODES=16
+DISTRIBUTED_ARGS=(
+    --nproc_per_node $GPUS_PER_NODE
+    --nnodes ${NUM_NODES:-1}
+)
+GPT_MODEL_ARGS="
+    --num-layers 96
+    --hidden-size 12288
+    --num-attention-heads 96
+    --seq-length 2048
+    --max-position-embeddings 2048
+"
+torchrun ${DISTRIBUTED_ARGS[@]} pretrain_gpt.py \\
+    $GPT_MODEL_ARGS --micro-batch-size 1 --global-batch-size=1536 \\
+    --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16 --fp16 \\
+    --num-layers-per-virtual-pipeline-stage 2 --tokenizer-type GPT2BPETokenizer --lr 6e-5 --made-up 3
+"""
+
+
+def test_a_script_of_megatron(tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT)
+    started = read_configuration(str(path), None)
+    assert counted(started.card) == counted(read_card("gpt3-175b"))
+    assert started.grid == TrainingGrid(
+        data=1, tensor=8, pipeline=16, accumulation=1536, chunks=3, sequence_parallel=False
+    )
+    assert started.precision == "fp16"
+    assert "made-up (none of Megatron-LM's)" in started.unread and started.ignored
+
+
+TITAN = """
+[model]
+name = "llama3"
+flavor = "8B"
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 2
+[activation_checkpoint]
+mode = "selective"
+[quantize.linear.float8]
+enable_fsdp_float8_all_gather = true
+"""
+
+
+def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
+    toml, speed, fsdp = (tmp_path / name for name in ("train.toml", "ds_config.json", "fsdp.yaml"))
+    toml.write_text(TITAN)
+    started = read_configuration(None, str(toml), devices=128)
+    expected = TrainingGrid(data=64, tensor=2, zero_stage=3, recomputation="op", microbatch=2)
+    assert started.grid == expected and started.card == read_card("llama3-8b")
+    assert started.unread == ("quantize.linear.float8.enable_fsdp_float8_all_gather true",)
+    zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
+    sizes = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": "auto"}
+    speed.write_text(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}, **sizes}))
+    started = read_configuration(None, str(speed), model="mistralai/Mistral-7B-v0.1", devices=16)
+    assert started.grid == TrainingGrid(data=16, zero_stage=3, microbatch=4, accumulation=2)
+    assert started.unread == ("zero_optimization.offload_optimizer",) and started.precision == "bf16"
+    fsdp.write_text(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
+        "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
+    )
+    assert read_configuration(None, str(fsdp), model="qwen3-8b").grid == TrainingGrid(data=16, zero_stage=2)
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("", "no Python program"),
+        ("python train.py", "no runtime's; known: accelerate"),
+        ("torchrun pretrain_gpt.py --num-layers", "hidden-size is missing"),
+        ("torchrun 'pretrain_gpt.py", "not a command line"),
+        ("torchrun pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8",
+         "--devices N"),
+        ("torchrun --nproc-per-node 3 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+         "--seq-length 8 --tensor-model-parallel-size 2", "3 devices are no multiple of tensor 2"),
+        ("torchrun --nproc-per-node 2 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 "
+         "--seq-length 8 --global-batch-size 3", "no multiple of 2 replicas"),
+        ("torchrun -m torchtitan.train --module llama3 --config llama3_debugmodel", "no card of llama3_debugmodel"),
+    ],
+)  # fmt: skip
+def test_what_says_no_plan_is_refused_in_one_line(launch: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_configuration(launch, None)
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "a: b", "\x00", "{", "parallelism: 3\nmodel: 1\ntokens: 2"])
+def test_damaged_files_end_in_one_line(text: str, tmp_path: Path) -> None:
+    for suffix in (".yaml", ".json", ".toml"):
+        path = tmp_path / f"x{suffix}"
+        path.write_text(text)
+        with pytest.raises(InputError):
+            read_configuration(None, str(path))
