@@ -95,11 +95,13 @@ def random_pair(draw: random.Random, profiles: Sequence[str], names: Sequence[st
         microbatches=draw.choice(MICROBATCHES),
         schedule=draw.choice(SCHEDULES),
     )
-    case = replace(case, **{name: None for name in ("schedule", "microbatches") if name not in options(case.strategy)})
+    unread: dict[str, Any] = {name: None for name in ("schedule", "microbatches") if name not in options(case.strategy)}
+    case = replace(case, **unread)
     more = {"gigabits": GIGABITS, "gibibytes": GIBIBYTES, "devices": DEVICES}
     what = draw.choice([*more] if case.strategy in MAY_IDLE else ["gigabits", "gibibytes"])
     few, many = sorted(draw.sample(more[what], 2))
-    return what, replace(case, **{what: few}), replace(case, **{what: many})
+    less_of, more_of = dict[str, Any]({what: few}), dict[str, Any]({what: many})
+    return what, replace(case, **less_of), replace(case, **more_of)
 
 
 def longer(less: StepCase, more: StepCase) -> float | None:

@@ -41,6 +41,8 @@ _TASKS = 8_000_000
 """As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
 _ANNEALED_TASKS = 400_000
 """Then so many tasks are simulated of plans that are annealed."""
+_TASKS_PER_CHANGE = 500
+"""To make a change takes as long as simulating so many tasks."""
 _LEFT_TASKS = 20_000
 """Of those that the local search leaves, the most that go to cuts: they seldom beat what it finds."""
 _TASKS_PER_VERTEX = 10
@@ -123,6 +125,7 @@ def _anneal(judge: Judge, starts: Sequence[Verdict], *, fixed: bool, seed: int) 
 
     annealing = Annealing(judge.profile, judge.cluster, fixed=fixed, seed=seed)
     for _ in annealing.rounds([Scored(plan=each.plan, score=each.cost) for each in fit], score) if fit else ():
+        judge.budget -= _TASKS_PER_CHANGE
         if judge.budget <= 0:
             return
 

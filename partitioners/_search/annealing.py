@@ -46,18 +46,19 @@ class Annealing:
         self._random = np.random.default_rng(seed)
 
     def rounds(self, starts: Sequence[Scored], score: Score) -> Iterator[Scored]:
-        """After every change that was scored the best plan so far; without end, but where nothing can be changed."""
-        best = min(starts, key=lambda each: each.score)
-        from_each, number = [*sorted(starts, key=lambda each: each.score)], 0
-        while True:
-            here = best if number % 2 == 0 else from_each[number // 2 % len(from_each)]
+        """After every change the best plan so far; it ends where in a whole round nothing could be changed."""
+        from_each, number, scored = sorted(starts, key=lambda each: each.score), 0, 1
+        best = from_each[0]
+        while scored:
+            here, scored = best if number % 2 == 0 else from_each[number // 2 % len(from_each)], 0
             for trial in range(ROUND):
                 temperature = _HOT * (_COLD / _HOT) ** (trial / ROUND) * here.score
                 plan = self._changed(here.plan, [each.plan for each in from_each])
                 value = None if plan is None else score(plan)
                 if value is not None and plan is not None:
+                    scored += 1
                     worse = value - here.score
-                    if worse <= 0 or self._random.random() < exp(-worse / temperature):
+                    if worse <= 0 or (temperature and self._random.random() < exp(-worse / temperature)):
                         here = Scored(plan=plan, score=value)
                     if value < best.score * (1 - 1e-9):
                         best = here

@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -84,25 +85,26 @@ def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> P
         step=_options.step_settings(profile, cluster, args)[0],
         names=[name for name in partitioners.strategies() if name not in LEFT_OUT],
         time_left_s=time_left_s,
-        bound=_bounds(args.profile, profile) if stack_of(profile) else None,
+        bound=_bounds(args, profile) if stack_of(profile) else None,
         wanted=lambda choice: args.zero is None or choice.step.states.stage == args.zero,
         seed=args.seed,
         watch=_watch,
     )
 
 
-def _bounds(source: str, profile: Profile) -> ChoiceBound:
+def _bounds(args: argparse.Namespace, profile: Profile) -> ChoiceBound:
     """Bounds of a card's grids, with what they share worked out once for each cluster."""
     from partitioners._grids.grid_bounds import GridBounds
-    from simulator.language_models.model_card import read_card
+    from simulator.language_models.card_files import read_card
     from simulator.language_models.training_stack import stack_for, stack_of
 
-    card, known = read_card(source), dict[int, GridBounds]()  # by workers
+    card, known = read_card(args.profile), dict[int, GridBounds]()  # by workers
 
     def bound(choice: StrategyChoice, cluster: Cluster) -> Bound:
         assert choice.grid is not None
         if cluster.workers not in known:
-            known[cluster.workers] = GridBounds(card, profile, cluster, stack_for(cluster, stack_of(profile)))
+            stack = replace(stack_for(cluster, stack_of(profile)), runtime=_options.read_runtime(args, profile))
+            known[cluster.workers] = GridBounds(card, profile, cluster, stack)
         return known[cluster.workers].bound(choice.grid)
 
     return bound
