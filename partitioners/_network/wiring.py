@@ -217,7 +217,8 @@ def _sums_of(crossed: Bools, ends: list[int]) -> _Sums:
         sets = (
             np.array([np.frombuffer(key, dtype=np.bool_) for key in numbers], dtype=np.float64).reshape(-1, devices).T
         )
-    return _Sums(sets, *(_members(side, sets.shape[1], devices) for side in terms), ends)
+    senders_of, receivers_of = (_members(side, sets.shape[1], devices) for side in terms)
+    return _Sums(sets, senders_of, receivers_of, ends)
 
 
 def _keys(pair: Sequence[Bools], link: int) -> set[bytes]:
