@@ -116,7 +116,7 @@ def answer(rows: Sequence[Row], model: str, nodes: str) -> str:
     """
     runs = published_runs(row for row in rows if (row["model"], row["nodes"]) == (model, nodes))
     done = [(run, step) for run in runs if (step := predicted(run)).predicted_s is not None]
-    order = sorted(run.measured_s for run, _ in done)
+    order = sorted(run.measured_s or 0.0 for run, _ in done)
     lines = []
     for run, step in sorted(done, key=lambda each: each[1].predicted_s or 0.0)[:SHOWN]:
         grid = run.grid
@@ -124,7 +124,7 @@ def answer(rows: Sequence[Row], model: str, nodes: str) -> str:
             [
                 grid.data, grid.tensor, grid.pipeline, grid.zero_stage, f"{grid.microbatch} x {grid.accumulation}",
                 f"{step.predicted_s:.3f}", f"{run.measured_s:.3f}", f"{step.error:+.1%}",
-                f"{order.index(run.measured_s) + 1} of {len(done)}", f"{(step.peak_bytes or 0) / GIB:.1f}",
+                f"{order.index(run.measured_s or 0.0) + 1} of {len(done)}", f"{(step.peak_bytes or 0) / GIB:.1f}",
                 f"{(run.peak_bytes or 0) / GIB:.1f}",
             ]
         )  # fmt: skip
