@@ -20,7 +20,7 @@ from simulator.language_models.training_stack import TrainingStack, read_stack, 
 from simulator.network.catalogue import read_preset
 from simulator.report.metrics import Report
 from simulator.run import step_report
-from simulator.units import parse_bytes
+from simulator.units import parse_bandwidth, parse_bytes
 from simulator.workload import Profile
 
 
@@ -39,6 +39,8 @@ class PublishedRun:
     """A name or file, None for the one of the nearest GPU."""
     memory: str = ""
     """Of a GPU, such as "80GiB"; "" for the preset's."""
+    bandwidth: str = ""
+    """Of a tier's links, such as "inter=400Gbps"; "" for the preset's."""
     peak_bytes: float | None = None
     """Measured peak of a device; None where it was not published."""
     peak_device: int = 0
@@ -52,6 +54,7 @@ class PublishedRun:
         """What a user types for the prediction."""
         machine = f"--cluster {self.preset} --devices {self.grid.devices}"
         machine += f" --memory {self.memory}" if self.memory else ""
+        machine += f" --bandwidth {self.bandwidth}" if self.bandwidth else ""
         if not self.stack:
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
         gpu = _machine(self.preset, self.stack, self.grid.devices)[1].accelerator
@@ -76,6 +79,9 @@ def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
     cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
+    if run.bandwidth:
+        tier, _, text = run.bandwidth.partition("=")
+        cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=parse_bandwidth(text))
     profile = _profile(run.card, stack)
     report = step_report(profile, cluster, grid_plan(run.grid, profile, cluster, stack), runtime=stack.runtime)
     return report, profile, cluster

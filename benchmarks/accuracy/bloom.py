@@ -1,0 +1,62 @@
+"""BigScience's search for a plan of BLOOM: GPT of 181 to 205 billion parameters on 8 to 384 A100-80."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
+from benchmarks.published import shared_data
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
+
+HEADS, SEQUENCE, VOCABULARY = 64, 2048, 250_880
+"""Heads are those of the source's command where its tables are silent."""
+TRAP = "TRAP"
+"""In the notes of rows whose seconds stand in another column."""
+Row = Mapping[str, str]
+
+
+def runs() -> list[PublishedRun]:
+    """Every plan once, as often as it stands in the source's tables."""
+    with (shared_data() / "bloom" / "topology.csv").open(newline="", encoding="utf-8") as file:
+        rows = {_run(row): row for row in csv.DictReader(file) if _is_said(row)}
+    return list(rows)
+
+
+def _is_said(row: Row) -> bool:
+    """Whether degrees, GPUs and batch go together."""
+    data, tensor, pipeline = int(row["dp"] or 1), int(row["tp"]), int(row["pp"])
+    return TRAP not in row["notes"] and int(row["gpus"]) == data * tensor * pipeline
+
+
+def _run(row: Row) -> PublishedRun:
+    data, microbatch, hidden = int(row["dp"] or 1), int(row["mbs"]), int(row["hidden"])
+    card = ModelCard(
+        name=f"bloom-{row['size'].lower()}", layers=int(row["layers"]), hidden=hidden, heads=HEADS, ffn=4 * hidden,
+        vocabulary=VOCABULARY, sequence=SEQUENCE, gated=False, norm_vectors=2, biases=True, embedding_norm=True,
+        tied_embeddings=True,
+    )  # fmt: skip
+    grid = TrainingGrid(
+        data=data, tensor=int(row["tp"]), pipeline=int(row["pp"]), zero_stage=int(row["zero"]), microbatch=microbatch,
+        accumulation=int(row["gbs"]) // (data * microbatch), recomputation="full", sequence_parallel=False,
+    )  # fmt: skip
+    return PublishedRun(
+        name=f"{row['size']}, {data} x {row['tp']} x {row['pp']}, micro-batch {microbatch}", card=card, grid=grid,
+        preset="dgx-a100-80", bandwidth="inter=400Gbps", stack="megatron-2022-a100", measured_s=float(row["s_per_it"]),
+        family=f"{row['layers']} blocks of {hidden}",
+    )  # fmt: skip
+
+
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="GPT of 181B to 205B on 320 to 384 A100-80, plans of BLOOM's search (BigScience)",
+        method="By `megatron-2022-a100`; nodes of eight with four links of 100 Gb/s. Heads are taken to be 64, so that "
+        "those of 14,400 channels are 225 wide, which kernels of that time computed slowly: nothing stands for it.",
+        steps=all_predicted(published),
+        commands=published[0].command,
+        not_expressed={"rows whose seconds or GPUs contradict their plan": 4},
+        noise_floor="the same plan repeated within a day differs by 1 %, within a week by 6 %",
+    )

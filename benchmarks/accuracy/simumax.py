@@ -1,0 +1,59 @@
+"""Blocks of Llama 3 and DeepSeek on 8 B200 under Megatron-LM, measured by SimuMax's authors."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
+from benchmarks.published import GIB, shared_data
+from simulator.language_models.card_files import read_card
+from simulator.language_models.training_grid import TrainingGrid
+
+GPUS = 8
+CARDS = {
+    "llama3-70b": "llama3-70b",
+    "llama3-405b": "llama3-405b",
+    "deepseekv3": "deepseek-v3",
+    "deepseekv2": "deepseek-v2",
+}
+
+
+def runs() -> list[PublishedRun]:
+    """Every row at hand."""
+    text = (shared_data() / "simumax" / "b200_steps_visible.json").read_text(encoding="utf-8")
+    return [_run(row) for row in json.loads(text)["rows"]]
+
+
+def _run(row: Mapping[str, Any]) -> PublishedRun:
+    card = read_card(CARDS[row["model"]])
+    long = re.search(r"seq(\d+)", row["case"])
+    dense = {"dense_layers": 1} if card.dense_layers else {}
+    card = replace(card, layers=row["layer_num"], sequence=int(long[1]) if long else 4096, **dense)
+    degrees = {name: int(count) for name, count in re.findall(r"(tp|pp|cp|ep)(\d+)", row["parallel"])}
+    tensor, pipeline, context = (degrees.get(name, 1) for name in ("tp", "pp", "cp"))
+    grid = TrainingGrid(
+        data=GPUS // (tensor * pipeline * context), tensor=tensor, pipeline=pipeline, context=context,
+        expert=degrees.get("ep", 1), zero_stage=1, accumulation=row["mbc"],
+    )  # fmt: skip
+    return PublishedRun(
+        name=row["case"].removesuffix("_cef"), card=card, grid=grid, preset="dgx-b200", stack="megatron-a100",
+        measured_s=row["real_ms"] / 1e3, peak_bytes=row["real_alloc_gib"] * GIB, family=row["model"],
+    )  # fmt: skip
+
+
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="Blocks of Llama 3 and DeepSeek on 8 B200 (SimuMax)",
+        method="By `megatron-a100` on another GPU, whose kernels half of SimuMax's own tables tell. Cards with fewer "
+        "blocks than the networks have.",
+        steps=all_predicted(published),
+        calibrated="what products sustain on this GPU, by tables of the same authors",
+        commands="",
+        not_expressed={},
+    )
