@@ -55,7 +55,7 @@ def plan(tmp_path: Path) -> str:
         (("search", *STEP, "--objective", "cost"), "has no prices"),
         (
             ("simulate", "vgg_digits", "--cluster", "cpu-1g", "--devices", "1000000", "--strategy", "data"),
-            "at most 16,384",
+            "at most 131,072",
         ),
         (
             ("simulate", "vgg16_v100", *CLUSTER, "--strategy", "data", "--strict"),

@@ -33,9 +33,9 @@ SIMULATE = ["simulate", "vgg16", "--cluster", "cpu-1g", "--strategy", "data"]
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--devices", "1000000"], "devices is 1000000: a cluster has at most 16,384 of them"),
+        (["--devices", "1000000"], "devices is 1000000: a cluster has at most 131,072 of them"),
         (["--servers", "3"], "servers is 3: collective ring uses none; leave --servers out or take ps"),
-        (["--servers", "1000000", "--sync", "ps"], "servers is 1000000: a cluster has at most 16,384 of them"),
+        (["--servers", "1000000", "--sync", "ps"], "servers is 1000000: a cluster has at most 131,072 of them"),
         (["--effort", "2"], "effort is 2.0: strategy data does not search; leave --effort out"),
         (["--sync", "rng"], "unknown collective 'rng', did you mean 'ring'?"),
         (["--jitter", "1e9"], "jitter is 1000000000.0: it is in [0, 1]"),
