@@ -7,7 +7,7 @@
     python -m benchmarks.language_models --constants
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (see `partitioners._grids.measured_rows`); the runs are
-taken to be of the preset `dgx-h100`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
+of the preset `p5`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
 memory does not suffice or no plan has the run. Rows marked suspect, or whose batch is not what they say, tell nothing.
 """
 
@@ -31,7 +31,7 @@ from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
 
-PRESET = "dgx-h100"
+PRESET = "p5"
 CALIBRATED_ON = 48
 """Runs that a calibration simulates again and again; more tell little more."""
 PREDICTED = 60
@@ -116,7 +116,7 @@ def answer(rows: Sequence[Row], model: str, nodes: str) -> str:
     """
     runs = published_runs(row for row in rows if (row["model"], row["nodes"]) == (model, nodes))
     done = [(run, step) for run in runs if (step := predicted(run)).predicted_s is not None]
-    order = sorted(run.measured_s for run, _ in done)
+    order = sorted(run.measured_s or 0.0 for run, _ in done)
     lines = []
     for run, step in sorted(done, key=lambda each: each[1].predicted_s or 0.0)[:SHOWN]:
         grid = run.grid
@@ -124,7 +124,7 @@ def answer(rows: Sequence[Row], model: str, nodes: str) -> str:
             [
                 grid.data, grid.tensor, grid.pipeline, grid.zero_stage, f"{grid.microbatch} x {grid.accumulation}",
                 f"{step.predicted_s:.3f}", f"{run.measured_s:.3f}", f"{step.error:+.1%}",
-                f"{order.index(run.measured_s) + 1} of {len(done)}", f"{(step.peak_bytes or 0) / GIB:.1f}",
+                f"{order.index(run.measured_s or 0.0) + 1} of {len(done)}", f"{(step.peak_bytes or 0) / GIB:.1f}",
                 f"{(run.peak_bytes or 0) / GIB:.1f}",
             ]
         )  # fmt: skip

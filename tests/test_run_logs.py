@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
+from simulator.readers import _log
 from simulator.readers._log import read_log, steady
 
 FOLDER = Path(tempfile.mkdtemp())
@@ -115,6 +116,18 @@ def test_any_text_is_a_log_or_refused(text: str) -> None:
         log = read_log(path)
         steps = steady(log.steps_s(2**20, 2**10, 8, 1e9, 1e15), log.marks)
         assert 0 < steps.low_s <= steps.step_s <= steps.high_s < float("inf")
+
+
+def test_of_a_log_that_is_very_long_parts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "train.log"
+    lines = [
+        f"iteration {number}/9999 | elapsed time per iteration (ms): {400 + number % 7} |" for number in range(5000)
+    ]
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr(_log, "MOST_READ", 64_000)
+    steps = read_log(path)
+    assert 500 < len(steps.speeds) < 1500
+    assert steady(steps.speeds).step_s == pytest.approx(0.403, abs=0.001)
 
 
 def test_long_logs_are_streamed(tmp_path: Path) -> None:

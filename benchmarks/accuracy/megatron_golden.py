@@ -6,6 +6,7 @@ import csv
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep
@@ -94,7 +95,7 @@ def grid_of(row: Row) -> TrainingGrid:
 def predicted_peak(row: Row) -> PredictedStep:
     """Of the last device, which the tests record."""
     states = _keeps_scores(row)
-    known = {"name": row["golden"], "family": "attention is stated" if states is not None else "as software chooses"}
+    known: dict[str, Any] = {"name": row["golden"], "family": "attention is stated" if states is not None else "as software chooses"}
     measured = float(row["mem_max_alloc_bytes"])
     if DEFERRED in row["golden"]:
         note = "refused: defers the head's weight gradients to the end of a step"

@@ -39,8 +39,10 @@ def run(args: argparse.Namespace) -> int:
     files.write_text_atomic(args.output, standalone(sections))
     if args.json:
         rows: list[dict[str, object]] = [
-            {"strategy": section.title}
-            | ({"error": section.reason} if section.run is None else section.run.report.figures())
+            {
+                "strategy": section.title,
+                **({"error": section.reason} if section.run is None else section.run.report.figures()),
+            }
             for section in sections
         ]
         _printing.print_json({"output": args.output, "strategies": rows})
