@@ -32,7 +32,7 @@ AREAS: dict[str, str] = {
     "simulator/report/memory.py": "memory_fit launch_memory surviving_faults recomputation result_laws",
     "simulator/report/interval.py": "interval dashboard_intervals",
     "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime",
-    "simulator/sweep/search.py": "search",
+    "partitioners/_plan_search.py": "search",
     "partitioners/_search": "local_search strongest layerwise hypergraph_strategy search",
     "partitioners/_judge": "strongest layerwise search local_search",
     "partitioners/_stages": "pipeline block_layout parallel_plans balance megatron",

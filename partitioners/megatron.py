@@ -10,12 +10,14 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from partitioners import StrategyChoice
+from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import LAYOUTS, is_attention, laid_out_stages, named_blocks
 from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
@@ -291,3 +293,8 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """Every grid, with all that replicas may share."""
+    yield from grid_choices("megatron", profile, cluster, step)

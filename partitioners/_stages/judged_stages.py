@@ -35,11 +35,11 @@ _REFERENCE_MICROBATCHES = 16
 """For so many cuts are made; the best cut hardly depends on it."""
 _GAIN = 0.004
 """A cut that cannot save this share of the step is not simulated."""
-_FEWEST_SIMULATED, _MOST_SIMULATED, _MOST_LAYERS = 10, 32, 2400
+_FEWEST_SIMULATED, _MOST_SIMULATED, _MOST_LAYERS = 20, 32, 4800
 """Cuts that are simulated at most, and layers of all of them together."""
 _MOST_UNFIT = 4
 """So many times as many where they do not fit into memory."""
-_TIGHT = 0.8
+_TIGHT = 0.6
 """A cut that needs at least this share of a device's memory is made anew within limits of it."""
 _FOR_MEMORY = 3
 """For every so manieth of the assumed bandwidths."""
