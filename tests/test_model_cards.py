@@ -231,6 +231,8 @@ def test_flops_of_a_token_are_six_per_parameter_and_attention() -> None:
 def test_wrong_cards_and_names() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'llama3-8b'"):
         read_card("llama-3-9b")
+    with pytest.raises(UnknownNameError, match="9b', did you mean 'llama3-"):
+        is_card("meta-llama/Llama-3.1-9B")
     with pytest.raises(InputError, match="kv_heads is 3"):
         ModelCard(name="x", layers=1, hidden=64, heads=4, kv_heads=3, ffn=64, vocabulary=8, sequence=8)
     with pytest.raises(InputError, match="experts_per_token is 4"):

@@ -42,7 +42,7 @@ def read_card(source: str | Path) -> ModelCard:
     if name:
         return read_yaml(Path(str(_folder() / f"{name}.yaml")), ModelCard)
     if not _is_file(source):
-        raise UnknownNameError.of("model card (and no such file)", str(source), cards())
+        raise UnknownNameError.of("model card (and no such file)", _short(source), cards())
     path = Path(source)
     if path.suffix != ".json":
         return read_yaml(path, ModelCard)
@@ -62,7 +62,7 @@ def is_card(source: str | Path) -> bool:
     if not _is_file(source):
         if str(source) in library():
             return False
-        raise UnknownNameError.of("profile or model card (and no such file)", str(source), (*library(), *cards()))
+        raise UnknownNameError.of("profile or model card (and no such file)", _short(source), (*library(), *cards()))
     path = Path(source)
     if path.suffix == ".json":
         return path.is_file() and path.stat().st_size <= LONGEST_CONFIG and is_config(_text(path))
@@ -83,6 +83,11 @@ def _plain(name: str) -> str:
     while (shorter := _ENDINGS.sub("", name)) != name:
         name = shorter
     return re.sub(r"[-_ ]", "", name)
+
+
+def _short(source: str | Path) -> str:
+    """A name without its maker, as cards are called, so that the nearest of them is found."""
+    return str(source).rpartition("/")[2].lower() if str(source).count("/") == 1 else str(source)
 
 
 def _is_file(source: str | Path) -> bool:
