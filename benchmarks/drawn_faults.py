@@ -32,7 +32,7 @@ AREAS: dict[str, str] = {
     "simulator/report/memory.py": "memory_fit launch_memory surviving_faults recomputation result_laws",
     "simulator/report/interval.py": "interval dashboard_intervals",
     "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime",
-    "simulator/sweep/search.py": "search",
+    "partitioners/_plan_search.py": "search",
     "partitioners/_search": "local_search strongest layerwise hypergraph_strategy search",
     "partitioners/_judge": "strongest layerwise search local_search",
     "partitioners/_stages": "pipeline block_layout parallel_plans balance megatron",
@@ -89,14 +89,14 @@ def tests_of(file: str) -> tuple[str, ...]:
 @cache
 def _imports() -> list[tuple[str, set[str], int]]:
     """Each test's name, the modules that it imports, and how many."""
-    found = []
+    imports = []
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         modules = set()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        found.append((path.name, modules, len(modules)))
-    return found
+        imports.append((path.name, modules, len(modules)))
+    return imports
 
 
 def changes(source: str) -> list[Change]:

@@ -1,103 +1,148 @@
-"""Strategies with more devices or faster links: is an answer ever slower? Usage: python -m benchmarks.never_slower
-[--profiles NAMES] [--strategies model,pipeline] [--batch-size 64] [--plain]
+"""With more devices, faster links or more memory: is an answer ever slower? Usage: python -m benchmarks.never_slower
+[--pairs 200] [--seed 0] [--profiles NAMES] [--strategies NAMES]
 
-A pair is one answer and the same with the next number of devices, or the next bandwidth. A violation is a step more
-than 0.5 % longer. --plain: of the unjudged cuts, to compare with.
+A pair is one random case (profile, strategy, cluster, memory, batch, micro-batches, schedule) and the same with more of
+one thing. A violation is a step more than 0.5 % longer, or a plan that no longer fits. More devices count for the
+strategies that may leave some idle; data parallelism and its like take all that there are, and a sum over more of them
+takes longer: that is physics.
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import random
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise, product
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
 from benchmarks.published import table
-from partitioners import make_plan
+from partitioners import make_plan, options, strategies
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import StepSettings
-from simulator.run import step_seconds
+from simulator.run import step_report
 from simulator.workload import Profile
 
 PROFILES = "alexnet,vgg_small,vgg16,vgg16_v100,resnet_small,resnet50_v100,inception_v3,gpt_1_3b_v100,bert_large_v100"
 DEVICES = (1, 2, 3, 4, 6, 8, 12, 16)
 GIGABITS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+GIBIBYTES = (2.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 80.0)
+BATCHES = (64, 128, 256, 1024)
+MICROBATCHES = (None, 1, 2, 4, 8)
+SCHEDULES = (None, "gpipe", "1f1b")
+MAY_IDLE = ("model", "pipeline", "hypergraph")
+"""Strategies that choose how many devices they use."""
+LEFT_OUT = ("shuffle", "greedy", "metis")
+"""Whose plans are not made with links or memory in mind."""
 NVLINK = Wire(bandwidth_bytes_per_s=1.2e11, latency_s=3e-6, tier="intra")
 TOLERANCE = 0.005
 
 
-def cluster_of(shape: str, devices: int, gigabits: float, speed: float) -> Cluster:
-    """Devices on one switch, or four to a node."""
-    wire = Wire(bandwidth_bytes_per_s=gigabits / 8 * 1e9, latency_s=2e-5, tier="inter")
-    cluster = two_tier(devices, 4, NVLINK, wire) if shape == "nodes" else flat_switch(devices, wire)
-    return cluster.with_speed(speed)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Steps of a strategy for a profile, by (devices, Gb/s), and what the plans took."""
+class StepCase:
+    """What a strategy is asked for."""
 
-    steps_s: dict[tuple[int, float], float]
-    planned_s: list[float]
+    profile: str
+    strategy: str
+    nodes: bool
+    """Four devices to a node, or all on one switch."""
+    devices: int
+    gigabits: float
+    gibibytes: float
+    batch: int
+    microbatches: int | None
+    schedule: str | None
 
-    def longer(self) -> list[float]:
-        """By how much, relative, the step of each pair is longer with more."""
-        pairs = [((few, g), (many, g)) for few, many in pairwise(DEVICES) for g in GIGABITS]
-        pairs += [((n, slow), (n, fast)) for slow, fast in pairwise(GIGABITS) for n in DEVICES]
-        return [
-            self.steps_s[more] / self.steps_s[less] - 1 for less, more in pairs if {less, more} <= set(self.steps_s)
-        ]
+    def cluster(self) -> Cluster:
+        wire = Wire(bandwidth_bytes_per_s=self.gigabits / 8 * 1e9, latency_s=2e-5, tier="inter")
+        made = two_tier(self.devices, 4, NVLINK, wire) if self.nodes else flat_switch(self.devices, wire)
+        fitted = tuple(replace(device, memory_bytes=int(self.gibibytes * 2**30)) for device in made.devices)
+        speed = 60.0 if "thread" in profile_called(self.profile).device else 1.0  # a GPU in place of a measured CPU
+        return replace(made, devices=fitted).with_speed(speed)
 
 
-def answers(profile: Profile, strategy: str, shape: str, speed: float, batch_size: int, judged: bool) -> Answers:
-    """The strategy's steps for every number of devices and bandwidth that it has a plan for."""
-    steps_s, planned_s = {}, []
-    for devices, gigabits in product(DEVICES, GIGABITS):
-        cluster = cluster_of(shape, devices, gigabits, speed)
-        began = time.perf_counter()
-        try:
-            plan = make_plan(strategy, profile, cluster, StepSettings(batch_size=batch_size), judged=judged)
-        except ShardscopeError:
-            continue
-        planned_s.append(time.perf_counter() - began)
-        steps_s[devices, gigabits] = step_seconds(profile, cluster, plan)
-    return Answers(steps_s=steps_s, planned_s=planned_s)
+@cache
+def profile_called(name: str) -> Profile:
+    return files.read_profile(name)
+
+
+def answer(case: StepCase) -> tuple[bool, float] | None:
+    """Whether the strategy's plan fits, and its step in seconds; None where it has no plan."""
+    profile, cluster = profile_called(case.profile), case.cluster()
+    own: dict[str, Any] = {"effort": 0.1} if "effort" in options(case.strategy) else {}
+    step = StepSettings(batch_size=case.batch, microbatches=case.microbatches, schedule=case.schedule)
+    try:
+        report = step_report(profile, cluster, make_plan(case.strategy, profile, cluster, step, **own))
+    except ShardscopeError:
+        return None
+    return report.fits, report.step_s
+
+
+def random_pair(draw: random.Random, profiles: Sequence[str], names: Sequence[str]) -> tuple[str, StepCase, StepCase]:
+    """What there is more of, and a case with less and with more of it."""
+    case = StepCase(
+        profile=draw.choice(profiles),
+        strategy=draw.choice(names),
+        nodes=draw.random() < 0.5,
+        devices=draw.choice(DEVICES),
+        gigabits=draw.choice(GIGABITS),
+        gibibytes=draw.choice(GIBIBYTES),
+        batch=draw.choice(BATCHES),
+        microbatches=draw.choice(MICROBATCHES),
+        schedule=draw.choice(SCHEDULES),
+    )
+    unread: dict[str, Any] = {name: None for name in ("schedule", "microbatches") if name not in options(case.strategy)}
+    case = replace(case, **unread)
+    more = {"gigabits": GIGABITS, "gibibytes": GIBIBYTES, "devices": DEVICES}
+    what = draw.choice([*more] if case.strategy in MAY_IDLE else ["gigabits", "gibibytes"])
+    few, many = sorted(draw.sample(more[what], 2))
+    less_of, more_of = dict[str, Any]({what: few}), dict[str, Any]({what: many})
+    return what, replace(case, **less_of), replace(case, **more_of)
+
+
+def longer(less: StepCase, more: StepCase) -> float | None:
+    """By how much, relative, the step with more is longer; infinite where it no longer fits, None where nothing is
+    comparable."""
+    before, after = answer(less), answer(more)
+    if before is None or after is None or not before[0]:
+        return None
+    return after[1] / before[1] - 1 if after[0] else float("inf")
+
+
+def pairs(
+    count: int, seed: int, profiles: Sequence[str], names: Sequence[str]
+) -> Iterator[tuple[str, StepCase, float]]:
+    """So many comparable pairs: what there is more of, the case with less, by how much more is longer."""
+    draw, given = random.Random(seed), 0
+    while given < count:
+        what, less, more = random_pair(draw, profiles, names)
+        share = longer(less, more)
+        if share is not None:
+            given += 1
+            if share > TOLERANCE:
+                print(f"{share:+.2%} with more {what}: {less} and {getattr(more, what)}", file=sys.stderr, flush=True)
+            yield what, less, share
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--profiles", default=PROFILES)
-    parser.add_argument("--strategies", default="model,pipeline")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--strategies", default=",".join(name for name in strategies() if name not in LEFT_OUT))
     args = parser.parse_args(argv)
-    longer: list[float] = []
-    rows = []
-    for row, pairs in _rows(args):
-        print(" ".join(row), file=sys.stderr, flush=True)
-        rows.append(row)
-        longer += pairs
-    header = ["profile", "strategy", "cluster", "pairs", "longer by over 0.5 %", "worst", "plan, median", "longest"]
-    print(table(header, rows))
-    violated = sum(share > TOLERANCE for share in longer)
-    print(f"\n{len(longer)} pairs, {violated} longer by over {TOLERANCE:.1%}, worst {max(longer):+.2%}")
-
-
-def _rows(args: argparse.Namespace) -> Iterator[tuple[list[str], list[float]]]:
-    for name, strategy, shape in product(args.profiles.split(","), args.strategies.split(","), ("switch", "nodes")):
-        profile = files.read_profile(name)
-        speed = 60.0 if "thread" in profile.device else 1.0  # a GPU in the place of a measured CPU
-        done = answers(profile, strategy, shape, speed, args.batch_size, not args.plain)
-        longer = done.longer()
-        over = sum(share > TOLERANCE for share in longer)
-        times = [f"{statistics.median(done.planned_s):.2f} s", f"{max(done.planned_s):.2f} s"]
-        yield [name, strategy, shape, str(len(longer)), str(over), f"{max(longer):+.2%}", *times], longer
+    counts: dict[tuple[str, str], list[float]] = {}
+    for what, less, share in pairs(args.pairs, args.seed, args.profiles.split(","), args.strategies.split(",")):
+        counts.setdefault((less.strategy, what), []).append(share)
+    rows = [
+        [*key, str(len(shares)), str(sum(share > TOLERANCE for share in shares)), f"{max(shares):+.2%}"]
+        for key, shares in sorted(counts.items())
+    ]
+    print(table(["strategy", "more of", "pairs", "longer by over 0.5 %", "worst"], rows))
 
 
 if __name__ == "__main__":

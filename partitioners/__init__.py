@@ -4,6 +4,7 @@ A file that does not start with "_" is a strategy. Its name, with hyphens for un
 name everywhere, and it exposes
 
     partition(profile, cluster, step, *, seed=0, ...) -> Partition
+    choices(profile, cluster, step) -> Choices    optional: what there is to try of it, which every search reads
 
 where `...` are options of its own, each with a default. A strategy places layers on workers only, never on parameter
 servers, leaves its inputs alone and returns the same for the same seed. It is taken to read the step's micro-batches;
@@ -15,6 +16,8 @@ where it reads another choice of the step, or none, it lists them with what it d
 
 Strategies share what stands behind them, in files and rooms that start with "_":
 
+_grid_choices    which grids there are to try, and how a strategy has each
+_plan_search     the best plan of all that there is to try, and how far it is from a lower bound
 _strongest       the strongest plans of every strategy: what a search starts from, and what its answer is compared with
 _scenario_plans  plans for the devices that a scenario leaves: the strategy's, or one close to the plan before
 
@@ -32,12 +35,14 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import stack_of
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.registry import entries, load_entry
@@ -107,6 +112,37 @@ def _is_of(value: object, hint: Any) -> bool:
     if isinstance(value, list):  # as YAML and JSON write a tuple
         return tuple in kinds
     return isinstance(value, kinds) or (isinstance(value, int) and float in kinds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyChoice:
+    """One way to try a strategy on a step."""
+
+    strategy: str
+    step: StepSettings
+    """As asked for, with what this choice sets of it."""
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the strategy."""
+    grid: TrainingGrid | None = None
+    """The degrees that it stands for, where it is a grid."""
+
+    def plan(self, profile: Profile, cluster: Cluster) -> Plan:
+        """Raises as `make_plan` does."""
+        return make_plan(self.strategy, profile, cluster, self.step, **self.own)
+
+
+def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """What there is to try of strategy `name`: what its file says, else its defaults with one micro-batch and with
+    several. What the step says holds."""
+    own = getattr(load_entry(__name__, "strategy", name), "choices", None)
+    if own is not None:
+        yield from own(profile, cluster, step)
+        return
+    counts: list[int | None] = [step.microbatches]
+    if step.microbatches is None and "microbatches" in options(name):
+        counts.append(max(m for m in range(1, 2 * cluster.workers + 1) if step.batch_size % m == 0))
+    for count in dict.fromkeys(counts):
+        yield StrategyChoice(strategy=name, step=replace(step, microbatches=count))
 
 
 def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:

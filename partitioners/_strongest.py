@@ -7,20 +7,29 @@ stages may be fewer than devices and may have replicas.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
-from partitioners import make_plan
+from partitioners import StrategyChoice, choices
+from partitioners._grid_choices import recomputing_more
 from partitioners._judge.judge import Judge, Verdict
+from partitioners._search.annealing import with_microbatches
+from partitioners._search.best_first import BestFirst
 from partitioners._stages.stage_cuts import SCHEDULES, plan_allows, stage_plans
 from simulator.errors import ShardscopeError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.parameter_states import REPLICATED
 from simulator.plan import Plan, StepSettings
+from simulator.sweep.bounds import plan_bound
 
-STRATEGIES = ("data", "owt", "layerwise", "pipeline", "model")
+STRATEGIES = ("data", "owt", "layerwise", "pipeline", "model", "fsdp", "megatron")
 """Those ahead whose plans are often near the best, so that the others need not all be simulated."""
 _FEW_WORKERS = 8
 """Up to here a search gives layer-wise parallelism all four dimensions; beyond, their tables take seconds."""
+_SIMULATED = 12
+"""Choices of a strategy that are simulated at most, those of the least bounds."""
 
 
 def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> Verdict | None:
@@ -28,33 +37,70 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
 
     effort: of the simulations for layer-wise parallelism. What the step says holds; its schedule is for all.
     """
-    best: Verdict | None = None
-    for plan in _starts(judge, step, name, effort):
-        verdict = _judged(judge, plan)
-        if verdict is not None and verdict.beats(best):
-            best = verdict
+    if name in ("model", "pipeline"):
+        best = _best(judge, _stages(judge, step, name))
+    elif name == "layerwise":
+        few = judge.cluster.workers <= _FEW_WORKERS
+        own = {"objective": "step", "effort": effort} | ({} if few else {"dimensions": "nc"})
+        best = _best(judge, _made(judge, StrategyChoice(strategy=name, step=step, own=own)))
+    else:
+        best = _best_choice(judge, step, name)
     return None if best is None else _with_better_settings(judge, step, best)
 
 
-def _starts(judge: Judge, step: StepSettings, name: str, effort: float) -> Iterator[Plan]:
-    """The plans of a strategy by its own options, each under the strategy's name."""
-    profile, cluster = judge.profile, judge.cluster
-    try:
-        if name in ("model", "pipeline"):
-            replicas = False if name == "model" else None
-            pipelined = name == "pipeline"
-            plans = stage_plans(profile, cluster, step, replicas=replicas, pipelined=pipelined, is_near=judge.is_near)
-            for plan in plans:
-                yield replace(plan, strategy=name)
-            return
-        if name != "layerwise":
-            yield make_plan(name, profile, cluster, step)
-            return
-        few = cluster.workers <= _FEW_WORKERS
-        own = {"objective": "step", "effort": effort} | ({} if few else {"dimensions": "nc"})
-        yield make_plan(name, profile, cluster, step, **own)
-    except ShardscopeError:
-        return
+def _best(judge: Judge, plans: Iterator[Plan]) -> Verdict | None:
+    best: Verdict | None = None
+    for plan in plans:
+        verdict = _judged(judge, plan)
+        if verdict is not None and verdict.beats(best):
+            best = verdict
+    return best
+
+
+def _best_choice(judge: Judge, step: StepSettings, name: str) -> Verdict | None:
+    """Of what there is to try of a strategy, by lower bounds; with more recomputation where it does not fit."""
+    verdicts: list[Verdict] = []
+    queue = BestFirst[tuple[StrategyChoice, Plan]](group=lambda each: None)
+
+    def add(choice: StrategyChoice | None) -> None:
+        for plan in _made(judge, choice):
+            bound = plan_bound(ShardedModel(judge.profile, plan), judge.cluster, judge.runtime)
+            if judge.is_near(bound.step_s):
+                assert choice is not None
+                queue.add(bound.step_s, (choice, plan))
+
+    def judged(each: tuple[StrategyChoice, Plan]) -> float | None:
+        verdict = _judged(judge, each[1])
+        if verdict is None or (verdict.excess_bytes and verdicts):
+            return None
+        if verdict.excess_bytes:
+            add(recomputing_more(each[0], judge.profile))
+        verdicts.append(verdict)
+        return None if verdict.excess_bytes else verdict.cost
+
+    for choice in choices(name, judge.profile, judge.cluster, step):
+        add(replace(choice, step=replace(choice.step, synchronisation=step.synchronisation)))
+    queue.run(judged, 1, lambda: len(verdicts) < _SIMULATED)
+    best: Verdict | None = None
+    for verdict in verdicts:
+        best = verdict if verdict.beats(best) else best
+    return best
+
+
+def _made(judge: Judge, choice: StrategyChoice | None) -> Iterator[Plan]:
+    """The plan of a choice, where there is one."""
+    with suppress(ShardscopeError):
+        if choice is not None:
+            yield choice.plan(judge.profile, judge.cluster)
+
+
+def _stages(judge: Judge, step: StepSettings, name: str) -> Iterator[Plan]:
+    replicas, pipelined = False if name == "model" else None, name == "pipeline"
+    with suppress(ShardscopeError):
+        for plan in stage_plans(
+            judge.profile, judge.cluster, step, replicas=replicas, pipelined=pipelined, is_near=judge.is_near
+        ):
+            yield replace(plan, strategy=name)
 
 
 def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Verdict:
@@ -80,15 +126,9 @@ def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Ve
     return best
 
 
-def with_microbatches(plan: Plan, factor: float) -> Plan | None:
-    """The plan with that many times as many micro-batches, None where the batch or a layer's parts do not allow it."""
-    count = round(plan.microbatches * factor)
-    parts = max(sharding.degrees[0] for sharding in plan.placements.values())
-    if not count or plan.batch_size % count or plan.batch_size // count < parts:
-        return None
-    if any(sharding.samples for sharding in plan.placements.values()):
-        return None
-    return replace(plan, microbatches=count)
+def is_plain(plan: Plan) -> bool:
+    """Whether placements, micro-batches and a schedule are all there is to a plan, as where layers move one by one."""
+    return plan.states == REPLICATED and not plan.recomputed and plan.exchange == "messages"
 
 
 def _judged(judge: Judge, plan: Plan) -> Verdict | None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from partitioners import StrategyChoice
+from partitioners._grid_choices import grid_choices
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.costs.sample_shares import balanced_shares
@@ -34,3 +38,9 @@ def partition(
     shares = balanced_shares(profile, cluster, step.microbatch_size) if uneven else ()
     sharding = Sharding(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
     return Partition(placements={layer.name: sharding for layer in profile.layers})
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """By micro-batches, with optimizer states shared and not; where devices do not divide the batch, unequal shares."""
+    grids = list(grid_choices("data", profile, cluster, step))
+    yield from grids or [StrategyChoice(strategy="data", step=step)]

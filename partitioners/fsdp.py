@@ -6,6 +6,10 @@ states are shared.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from partitioners import StrategyChoice
+from partitioners._grid_choices import grid_choices
 from partitioners._stages.recomputed_layers import recomputed_segments
 from partitioners.data import partition as replicated
 from partitioners.megatron import separable_units
@@ -37,3 +41,8 @@ def partition(
     placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=ZERO_STAGE, group=group)
     return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """Gradients shared, and parameters too, by micro-batches."""
+    yield from grid_choices("fsdp", profile, cluster, step)

@@ -2,13 +2,13 @@
 
 The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards wait for
 each other. So plans are judged by the simulated step. The strongest of the other strategies, which the same notation
-holds, are changed while that gains; with what is left of the budget several cuts (grids, imbalances, seeds) are
-simulated, and border shards of the best migrate while that gains.
+holds, are changed while that gains, then annealed; with what is left of the budget several cuts (grids, imbalances,
+seeds) are simulated, and border shards of the best migrate while that gains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -22,9 +22,10 @@ from partitioners._hypergraphs.hypergraph import Grid, Hypergraph, build, exact_
 from partitioners._hypergraphs.kahypar import Run, cut, kahypar
 from partitioners._hypergraphs.mtkahypar import mtkahypar
 from partitioners._judge.judge import Judge, Progress, Verdict
+from partitioners._search.annealing import Annealing, Scored
 from partitioners._search.local_search import improve
 from partitioners._search.migrate import Cut, migrate
-from partitioners._strongest import STRATEGIES, strongest
+from partitioners._strongest import STRATEGIES, is_plain, strongest
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
 from simulator.lowering.sharded_model import ShardedModel
@@ -38,6 +39,10 @@ _CUT_TASKS = 1_000_000
 """Tasks of cuts that may be simulated at effort 1, where no plans of other strategies are to be improved."""
 _TASKS = 8_000_000
 """As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
+_ANNEALED_TASKS = 400_000
+"""Then so many tasks are simulated of plans that are annealed."""
+_TASKS_PER_CHANGE = 500
+"""To make a change takes as long as simulating so many tasks."""
 _LEFT_TASKS = 20_000
 """Of those that the local search leaves, the most that go to cuts: they seldom beat what it finds."""
 _TASKS_PER_VERTEX = 10
@@ -91,9 +96,12 @@ def partition(
     # whatever the strongest plans took: the answer is never worse than they are
     judge.budget = (_TASKS if free else _CUT_TASKS) * effort
     if free:
-        near = [verdict for verdict in starts if verdict is not None and judge.is_near(verdict.cost)]
+        near = [each for each in starts if each is not None and judge.is_near(each.cost) and is_plain(each.plan)]
         improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
-        judge.budget = min(judge.budget, _LEFT_TASKS * effort)
+        left = min(judge.budget, _LEFT_TASKS * effort)
+        judge.budget = _ANNEALED_TASKS * effort
+        _anneal(judge, near, fixed=step.microbatches is not None, seed=seed)
+        judge.budget = left
     elif others:
         _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
@@ -102,6 +110,24 @@ def partition(
     if best_cut is not None and bound is None and (not free or judge.is_near(best_cut.verdict.cost)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
+
+
+def _anneal(judge: Judge, starts: Sequence[Verdict], *, fixed: bool, seed: int) -> None:
+    """Anneal the best so far, and the starts, until the budget is spent; the judge remembers what is better."""
+    fit = [each for each in (judge.best, *starts) if each is not None and is_plain(each.plan) and not each.excess_bytes]
+
+    def score(plan: Plan) -> float | None:
+        try:
+            verdict = judge.consider(plan, "annealing")
+        except ShardscopeError:
+            return None
+        return None if verdict.excess_bytes else verdict.cost
+
+    annealing = Annealing(judge.profile, judge.cluster, fixed=fixed, seed=seed)
+    for _ in annealing.rounds([Scored(plan=each.plan, score=each.cost) for each in fit], score) if fit else ():
+        judge.budget -= _TASKS_PER_CHANGE
+        if judge.budget <= 0:
+            return
 
 
 def _promises_more(judge: Judge, best_cut: Verdict, trial: int, shapes: int) -> bool:
@@ -238,5 +264,12 @@ def _answer(judge: Judge) -> Partition:
         )
     plan = best.plan
     return Partition(
-        placements=plan.placements, microbatches=plan.microbatches, schedule=plan.schedule, strategy=plan.strategy
+        placements=plan.placements,
+        microbatches=plan.microbatches,
+        schedule=plan.schedule,
+        recomputed=plan.recomputed,
+        exchange=plan.exchange,
+        received_again=plan.received_again,
+        states=plan.states,
+        strategy=plan.strategy,
     )

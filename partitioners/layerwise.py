@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, product
 from math import prod
 
+from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
@@ -60,6 +61,12 @@ def partition(
     search = Search(judge=judge, step=replace(step, schedule=None), tables=tables)
     price, best = search.affordable()
     return search.partition_of(search.fastest(best, price) if objective == "step" else best)
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """The least sum, and what simulation makes of it."""
+    for objective in OBJECTIVES:
+        yield StrategyChoice(strategy="layerwise", step=step, own={"objective": objective})
 
 
 def widest(options: Sequence[Degrees], axis: int) -> int:

@@ -10,16 +10,19 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from partitioners import StrategyChoice
+from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import LAYOUTS, is_attention, laid_out_stages, named_blocks
 from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.lowering.schedules import load
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.plan_rules import MOST_MICROBATCHES
@@ -52,17 +55,17 @@ def partition(
 
     What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
     rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. chunks: virtual stages of
-    a device, which go round the devices, interleaved (0: as many as a layout by stage names, else one). layout:
-    "balanced", so that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on
-    each, the first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7"
-    or in Megatron-LM's notation "Et*2|(tt|)*3,L", all first chunks before the second ones.
-    recomputation: see `_stages.recomputed_layers`. scattered: copies of what a stage hands on send a
-    part each, which the next stage gathers; with sequence parallelism they are parts already. gather_again: with that a
-    device keeps its own part of what column-parallel layers read, and of keys and values, and gathers the others' again
-    for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight
-    gradients. Our executor does not. Raises InputError where the degrees do not divide the
-    workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there are more stages than
-    blocks.
+    a device, which go round the devices, interleaved (0: as many as a layout by stage names, else one), or two that go
+    down the devices and up again, where the step's schedule has it so. layout: "balanced", so that the slowest stage is
+    as fast as it can be, embedding and head counted; "equal" as many blocks on each, the first having more;
+    "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7" or in Megatron-LM's notation
+    "Et*2|(tt|)*3,L", all first chunks before the second ones. recomputation: see `_stages.recomputed_layers`.
+    scattered: copies of what a stage hands on send a part each, which the next stage gathers; with sequence parallelism
+    they are parts already. gather_again: with that a device keeps its own part of what column-parallel layers read, and
+    of keys and values, and gathers the others' again for the backward pass, as Megatron-LM and nanotron do; left open,
+    where the step's runtime overlaps that with weight gradients. Our executor does not. Raises InputError where the
+    degrees do not divide the workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there
+    are more stages than blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -81,13 +84,19 @@ def partition(
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
-    chunks = chunks or _named_chunks(layout, pipeline)
+    schedule = load(step.schedule) if step.schedule else None
+    turns = schedule is not None and schedule.turns
+    chunks = chunks or (2 if turns else _named_chunks(layout, pipeline))
+    if schedule and (schedule.turns != (chunks == 2) if turns else chunks > 1 and not schedule.several_stages):
+        rule = "it is 2" if turns else "several need the schedule interleaved or zero-bubble"
+        require(False, "chunks", chunks, f"{rule}; the step has {schedule.name}")
     stages = pipeline_stages(profile, units, pipeline * chunks, layout)
     segments = recomputed_segments(profile, units, stages, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):
         size, home = replicas * context * tensor, index % pipeline
+        home = pipeline - 1 - home if turns and index >= pipeline else home
         devices = np.arange(home * size, (home + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
@@ -100,6 +109,7 @@ def partition(
         recomputed=segments,
         exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
         received_again=_gathered(profile, placements, cut) if gathers_again else (),
+        turn=profile.layers[units[stages[pipeline].start][0]].name if turns else "",
     )
 
 
@@ -283,3 +293,8 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)
     return parts
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """Every grid, with all that replicas may share."""
+    yield from grid_choices("megatron", profile, cluster, step)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import contiguous_stages
 from partitioners._stages.judged_stages import judged_stages, stage_cuts
@@ -37,7 +41,7 @@ def partition(
     schedule = step.schedule or SCHEDULE
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
     require(1 <= chunks <= len(profile.layers), "chunks", chunks, f"it is from 1 to {len(profile.layers)}, the layers")
-    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages)
+    several = sorted(name for name, known in SCHEDULES.items() if known.several_stages and not known.turns)
     if chunks > 1 and (replicas or schedule not in several):
         raise InputError(
             f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
@@ -51,6 +55,12 @@ def partition(
     cuts = stage_cuts(profile, cluster, step, schedule, replicated=chunks == 1 and replicas is not False, chunks=chunks)
     judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, once=True)
     return judged_stages(judge, step, schedule, cuts, plain, "pipeline")
+
+
+def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """By schedule: micro-batches, replicas and cuts it looks for itself."""
+    for schedule in ("1f1b", "gpipe", "interleaved") if step.schedule is None else (step.schedule,):
+        yield StrategyChoice(strategy="pipeline", step=replace(step, schedule=schedule))
 
 
 def _of_best_pace(

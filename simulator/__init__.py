@@ -20,6 +20,7 @@
     one_line_parser  arguments of programs, complaints in one line, types of options
     terminal         lines of text, folded where a terminal shows them
     device_names     which devices' names are of one model
+    kept        Kept: what has been worked out, by value within a budget
     distinct    the different ones among whole numbers
     ordered_sum one order of addition, for equal reports on every Python
     registry    folders whose files are entries

@@ -151,8 +151,8 @@ class Synchronisation:
 class Partition:
     """What a strategy has decided: a sharding for every layer (by name), and of the step what it decides itself.
 
-    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange, received_again: see
-    Plan. states: what replicas share out where the step does not say. strategy: the one whose placements these are,
+    microbatches, schedule: None where the strategy leaves them to the step. recomputed, exchange, received_again, turn:
+    see Plan. states: what replicas share out where the step does not say. strategy: the one whose placements these are,
     where a strategy has taken over those of another.
     """
 
@@ -162,6 +162,7 @@ class Partition:
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
     received_again: tuple[str, ...] = ()
+    turn: str = ""
     states: ParameterStates = REPLICATED
     strategy: str = ""
 
@@ -212,6 +213,7 @@ class StepSettings:
             recomputed=recomputed,
             exchange=partition.exchange,
             received_again=partition.received_again,
+            turn=partition.turn,
             work=self.work or drawn_work(self.batch_size, profile.work_deviation),
             strategy=f"{strategy} (as {partition.strategy})" if partition.strategy else strategy,
         )
@@ -242,14 +244,15 @@ class Plan:
     """A sharding for every layer (by name), micro-batches, schedule and gradient synchronisation.
 
     batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
-    `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD,
-    1 momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments,
-    groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
-    their backward passes. exchange: how activations and their gradients cross, in EXCHANGES. received_again: layers
-    whose output, where other devices receive it, is dropped after the passes that read it and received again before
-    their backward passes. work: how many times the profile's seconds equal parts of the batch take, in their order,
-    such as micro-batches or samples whose sequences differ; empty: all take as long. `strategy` says who made the plan,
-    `command` how.
+    `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD, 1
+    momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments, groups of
+    layers whose activations are dropped after their forward passes and computed again, as a whole, before their
+    backward passes. exchange: how activations and their gradients cross, in EXCHANGES. received_again: layers whose
+    output, where other devices receive it, is dropped after the passes that read it and received again before their
+    backward passes. turn: the layer with which a second stage begins on the devices of the one before it, where a
+    schedule has stages go down the devices and up again. work: how many times the profile's seconds equal parts of the
+    batch take, in their order, such as micro-batches or samples whose sequences differ; empty: all take as long.
+    `strategy` says who made the plan, `command` how.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -265,6 +268,7 @@ class Plan:
     recomputed: tuple[tuple[str, ...], ...] = ()
     exchange: str = "messages"
     received_again: tuple[str, ...] = ()
+    turn: str = ""
     work: tuple[float, ...] = ()
     strategy: str = ""
     command: str = ""
@@ -303,6 +307,12 @@ class Plan:
         """The placements, each once however many layers share the object."""
         return tuple({id(sharding): sharding for sharding in self.placements.values()}.values())
 
+    @cached_property
+    def layout(self) -> tuple[tuple[Sharding, ...], tuple[int, ...]]:
+        """The distinct placements, and which of them each layer has: equal for equal placements, and soon hashed."""
+        number = {id(sharding): position for position, sharding in enumerate(self.distinct_placements)}
+        return self.distinct_placements, tuple(number[id(sharding)] for sharding in self.placements.values())
+
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
         self.check_layers(profile)
@@ -323,6 +333,7 @@ class Plan:
                 raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
         require_segments(profile, self.recomputed)
         require_layers(profile, "layer received again", self.received_again)
+        require_layers(profile, "layer of the turn", (self.turn,) if self.turn else ())
         for layer in profile.layers:
             sharding = self.placements.get(layer.name)
             if sharding is None:

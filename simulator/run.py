@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
@@ -11,6 +9,7 @@ from statistics import fmean
 from simulator.cluster import Cluster
 from simulator.engine import engine_name, simulate
 from simulator.engine.noise import Noise
+from simulator.kept import Kept
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower, lower_once
@@ -123,17 +122,16 @@ class LoweredPlan:
         return timeline
 
     def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
-        """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.
+        """Whether these inputs lower to the same: lowering reads devices, but no link and no collective's times.
 
         Only whether replicas and ranks are equal depends on which links are as fast as each other.
         """
         return (
-            self.model.profile is profile
+            self.model.profile == profile
             and self.model.whole == plan
             and self.once == once
             and self.runtime == runtime
             and self.cluster.devices == cluster.devices
-            and self.cluster.collectives == cluster.collectives
             and (self.cluster.is_wired_like(cluster) or not self._has_joint_transfers)
         )
 
@@ -142,9 +140,8 @@ class LoweredPlan:
         return any(route.copies > 1 for route in self.graph.routes)
 
 
-_MOST_TASKS_KEPT = 1_000_000
-_lowered: OrderedDict[Hashable, LoweredPlan] = OrderedDict()
-"""Those used last, the oldest first: a point of a sweep judges some dozen plans, and the next point the same ones."""
+_lowered = Kept(budget=1_000_000)
+"""By tasks: a point of a sweep judges some dozen plans, and the next point the same ones."""
 
 
 def lowered(
@@ -154,21 +151,18 @@ def lowered(
 
     once: see LoweredPlan. Raises InputError when the plan fits neither profile nor cluster.
     """
-    key = id(profile), once, plan.microbatches, plan.schedule, tuple(map(id, plan.placements.values()))
-    known = _lowered.get(key)
+    key = profile, once, plan.microbatches, plan.schedule, plan.layout
+    known: LoweredPlan | None = _lowered.get(key, lambda: None, 0)
     if known is not None and known.serves(profile, cluster, plan, runtime, once):
-        _lowered.move_to_end(key)
         return known
     if once:
         model, graph = lower_once(profile, plan, cluster, runtime)
     else:
         model = ShardedModel(profile, plan)
         graph = lower(model, cluster, runtime)
-    kept = _lowered[key] = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
-    _lowered.move_to_end(key)
-    while len(_lowered) > 1 and sum(len(known.graph) for known in _lowered.values()) > _MOST_TASKS_KEPT:
-        _lowered.popitem(last=False)
-    return kept
+    made = LoweredPlan(model=model, cluster=cluster, runtime=runtime, graph=graph, once=once)
+    _lowered.put(key, made, len(graph))
+    return made
 
 
 def expected_step_s(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL) -> float | None:

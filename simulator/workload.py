@@ -22,6 +22,7 @@ from simulator.errors import (
     require_time,
 )
 from simulator.expert_routing import Routing
+from simulator.kept import Kept
 from simulator.ordered_sum import ordered_sum
 
 DTYPE_BYTES: Mapping[str, int] = {
@@ -276,9 +277,10 @@ class Profile:
         return self.alike[reader], producer.name in layer.geometry.aligned_inputs, offset
 
     @cached_property
-    def derived(self) -> dict[Any, Any]:
-        """What others have worked out of these layers and keep for as long as the profile, by a key of theirs."""
-        return {}
+    def kept(self) -> Kept:
+        """What others have worked out of these layers and keep for as long as the profile; by how many shards it is
+        about."""
+        return Kept(budget=1_000_000, largest=512)
 
     @cached_property
     def _hash(self) -> int:
@@ -290,7 +292,7 @@ class Profile:
 
     def __getstate__(self) -> dict[str, Any]:
         """Other processes work it out for themselves; texts have another hash there."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("derived", "_hash")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("kept", "_hash")}
 
     def element_bytes(self, position: int) -> float:
         """Bytes of one output element of the layer at `position`."""

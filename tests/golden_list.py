@@ -32,6 +32,12 @@ def pipeline(schedule: str, **options: Any) -> dict[str, Any]:
     return {"strategy": "pipeline", "batch_size": 32, "microbatches": 8, "schedule": schedule, **own}
 
 
+def down_and_up(schedule: str) -> dict[str, Any]:
+    """Two stages on each of two devices."""
+    step = {"batch_size": 32, "microbatches": 8, "schedule": schedule}
+    return {"strategy": "megatron", "pipeline": 2, "layout": "equal", **step}
+
+
 STRATEGIES = [
     case("data on vgg16", "vgg16", SWITCH, DATA),
     case("greedy on inception_v3", "inception_v3", SWITCH, {"strategy": "greedy", "batch_size": 16, "microbatches": 2}),
@@ -117,6 +123,7 @@ PIPELINES = [
     case("interleaved by three", "vgg16", {**SWITCH, "devices": 2}, pipeline("interleaved", chunks=3)),
     case("zero-bubble", "vgg16", SWITCH, pipeline("zero-bubble")),
     case("zero-bubble in chunks", "resnet50", {**SWITCH, "devices": 2}, pipeline("zero-bubble", chunks=2)),
+    *(case(name, "vgg16", {**SWITCH, "devices": 2}, down_and_up(name)) for name in ("zb-v", "v-half", "v-min")),
     case("gpipe, chosen micro-batches", "alexnet", SWITCH, pipeline("gpipe", microbatches=None)),
     case("rendezvous gpipe", "vgg16", SWITCH, pipeline("gpipe"), rendezvous=True),
     case("rendezvous 1f1b", "vgg16", SWITCH, pipeline("1f1b"), rendezvous=True),

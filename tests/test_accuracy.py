@@ -161,14 +161,16 @@ def test_no_published_step_is_made_by_arithmetic_on_seconds(path: Path) -> None:
             made = [
                 ast.unparse(each)
                 for each in ast.walk(function)
-                if isinstance(each, ast.BinOp) and any(_is_seconds(side) for side in (each.left, each.right))
+                if (isinstance(each, ast.BinOp) and any(_is_seconds(side) for side in (each.left, each.right)))
+                or (isinstance(each, ast.AugAssign) and _is_seconds(each.target))
             ]
             assert not made, f"{path.name}, {function.name}: {made}"
 
 
 def _is_seconds(node: ast.expr) -> bool:
+    node = node.func if isinstance(node, ast.Call) else node
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return name.endswith("_s") and not name.endswith("per_s")
+    return name.endswith(("_s", "_ms")) and not name.endswith(("per_s", "per_ms"))
 
 
 def test_figures_of_runs() -> None:

@@ -103,11 +103,11 @@ def test_a_layer_holds_the_activations_of_all_micro_batches(microbatches: int) -
 def captured(number: float) -> Profile:
     """A capture all of whose times are of their own, multiples of `number`."""
     point = ScalingPoint(batch_size=4, forward_s=7 * number, backward_s=8 * number)
-    one = replace(
+    only = replace(
         layer("a"), forward_s=1 * number, backward_s=2 * number, update_s=3 * number, forward_spread_s=4 * number,
         backward_spread_s=5 * number, scaling=(point,),
     )  # fmt: skip
-    return replace(network(one), step_s=12 * number, step_spread_s=9 * number)
+    return replace(network(only), step_s=12 * number, step_spread_s=9 * number)
 
 
 @pytest.mark.parametrize("order", list(permutations((1.0, 2.0, 5.0))))

@@ -231,7 +231,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY", "the following arguments are required: --cluster"),
         ("simulate TINY --cluser cpu-1g", "required: --cluster; --cluser is not an option, did you mean --cluster?"),
         ("capture vgg16 --bach-size 8", "--output; --bach-size is not an option, did you mean --batch-size?"),
-        ("simulate TINY --cluster cpu-1g", "one of the arguments --strategy --plan is required"),
+        ("simulate TINY --cluster cpu-1g", "one of --strategy, --plan, --launch and --config is required"),
         (
             "simulate nothing --cluster cpu-1g --strategy data",
             "unknown profile or model card (and no such file) 'nothing'",

@@ -101,7 +101,7 @@ def test_equal_profiles_have_one_hash_that_stays_in_its_process() -> None:
     first, second = chain(2), chain(2)
     assert first is not second and first == second and hash(first) == hash(second)
     assert hash(replace(first, batch_size=first.batch_size + 1)) != hash(first)
-    assert not {"_hash", "derived"} & pickle.loads(pickle.dumps(first)).__dict__.keys()
+    assert not {"_hash", "kept"} & pickle.loads(pickle.dumps(first)).__dict__.keys()
 
 
 def test_a_part_measured_at_several_batches_has_a_curve_of_its_own() -> None:

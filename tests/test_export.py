@@ -134,6 +134,7 @@ def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     made = files.read_plan(plan(tmp_path, "data"))
     split = {name: Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
+    split["loss"] = Sharding(degrees=(2, 1, 1, 1), copy=2, devices=(0, 1, 2, 3))  # one channel
     path = tmp_path / "both.json"
     bucket = Synchronisation(bucket_bytes=4 * 10**6)
     files.write_plan(replace(made, placements=split, synchronisation=bucket), path)

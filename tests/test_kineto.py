@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
+import tracemalloc
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -296,3 +298,36 @@ def test_collectives_are_known_by_either_spelling() -> None:
     for name in (*names, "volta_sgemm"):
         work = Work(name=name, start_s=0, duration_s=1, arguments={}, origin=None)
         assert is_collective(work) == (name in names)
+
+
+def test_a_long_trace_takes_little_more_than_its_text(tmp_path: Path) -> None:
+    """Less than four bytes for each of the file's, text included: what nobody reads is dropped as it is parsed."""
+    path, events = tmp_path / "trace.json", []
+    for i in range(3000):
+        about = {
+            "External id": i,
+            "Sequence number": i,
+            "Input Dims": [[8, 1024], [1024, 1024]],
+            "Input type": ["float"],
+        }
+        unread = {
+            "Input Strides": [[1024, 1], [1024, 1]],
+            "Concrete Inputs": ["", "", ""],
+            "Ev Idx": i,
+            "Fwd thread id": 0,
+        }
+        where = {"ph": "X", "pid": 1, "tid": 1, "ts": 100.0 * i, "dur": 50.0}
+        events.append({**where, "cat": "cpu_op", "name": "aten::linear", "args": {**about, **unread}})
+        occupancy = {f"counter {number}": [8, 16, 1] for number in range(8)}
+        kernel = {"External id": i, "correlation": i, "device": 0, **occupancy}
+        events.append({**where, "cat": "kernel", "name": "gemm", "tid": 7, "args": kernel})
+    path.write_text(json.dumps({"traceEvents": events}))
+    del events
+    tracemalloc.start()
+    recording = read_recording(path)
+    most_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most_bytes < 4 * path.stat().st_size
+    assert len(recording.work) == len(recording.spans) == 3000
+    assert dict(recording.spans[7].arguments) == {**about, "External id": 7, "Sequence number": 7}
+    assert dict(recording.work[7].arguments) == {"External id": 7, "correlation": 7, "device": 0}

@@ -51,7 +51,7 @@ def test_the_stack_is_that_of_the_nearest_gpu(gpu: str, stack: str) -> None:
 def test_a_card_is_modelled_on_the_gpus_of_its_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     card = tmp_path / "small.yaml"
     card.write_text(
-        "schema: 1\nname: small\nlayers: 2\nhidden: 4096\nheads: 32\nffn: 16384\nvocabulary: 256\nsequence: 2048\n"
+        "schema: 1\nname: small\nlayers: 8\nhidden: 4096\nheads: 32\nffn: 16384\nvocabulary: 256\nsequence: 2048\n"
     )
     steps_s = {}
     for cluster in ("dgx-a100", "dgx-h100"):
@@ -61,8 +61,8 @@ def test_a_card_is_modelled_on_the_gpus_of_its_cluster(tmp_path: Path, capsys: p
         steps_s[cluster] = json.loads(capsys.readouterr().out)["step_s"]
         assert main(["explain", plan, "--cluster", cluster, "--devices", "1", "--profile", str(card), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["report"]["step_s"] == steps_s[cluster]
-    # 312 x 0.7175 against 989 x 0.5816 TFLOP/s in matrix products, 2.0 against 3.35 TB/s beside them
-    assert 1.6 < steps_s["dgx-a100"] / steps_s["dgx-h100"] < 2.6
+    # 312 x 0.82 against 989 x 0.72 x 0.93 TFLOP/s in matrix products, 2.0 against 3.35 TB/s beside them
+    assert 1.4 < steps_s["dgx-a100"] / steps_s["dgx-h100"] < 2.6
 
 
 def test_a_runtime_gets_the_best_grid_that_it_can_run(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,9 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
 from simulator.network.topologies import Wire, flat_switch, ring, two_tier
-from traces.lab import namespaces
+from traces.calibrate.shared_cores import own_cores
+from traces.lab import cpu_throttle, namespaces
+from traces.lab.child_processes import dies_with, usable_cores
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 
@@ -216,3 +218,15 @@ def test_links_whose_windows_are_beyond_the_kernels_numbers_are_refused() -> Non
     Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=50e9)))
     with pytest.raises(InputError, match=r"^links: bandwidth_bytes_per_s is 5.5e\+10: it is at most 5.369e\+10, whose"):
         Lab(flat_switch(2, Wire(bandwidth_bytes_per_s=55e9)))
+
+
+def test_what_is_linuxs_alone_says_so_on_other_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert namespaces.available() == "network namespaces are Linux's alone, and this is darwin"
+    assert cpu_throttle.available() == "control groups are Linux's alone, and this is darwin"
+    with pytest.raises(RunError, match="no network lab: network namespaces are Linux's alone"), Lab(PAIR):
+        pass
+    assert dies_with(os.getppid())
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == list(range(os.cpu_count() or 1))
+    assert own_cores()[1] == usable_cores()

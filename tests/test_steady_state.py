@@ -7,13 +7,19 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 from small_networks import chain, switched
 
+from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster
 from simulator.engine.noise import Noise
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
@@ -228,3 +234,28 @@ def test_what_rounds_do_not_change_is_to_be_equal() -> None:
     assert further.compute_s == rows[0].compute_s + 3.0
     with pytest.raises(DifferenceError):
         extrapolated(rows[0], rows[1], 3)
+
+
+CARD = ModelCard(name="drawn", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=8192)
+STACK = read_stack("nanotron-h100")
+CARD_PROFILE, EIGHT = modelled_profile(CARD, STACK, batch_size=4), read_cluster("dgx-h100", devices=8)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from((1, 2, 4)), st.sampled_from((1, 2, 4)), st.sampled_from((1, 2)), st.integers(0, 3),
+    st.integers(8, 40), st.sampled_from(("none", "selective", "full")),
+)  # fmt: skip
+def test_grids_of_a_card(tensor: int, pipeline: int, context: int, zero: int, accumulation: int, again: str) -> None:
+    """Launched, and with communication in flight: the step and the peak of the whole to 1 %."""
+    assume(tensor * pipeline * context <= 8)
+    grid = TrainingGrid(
+        data=8 // (tensor * pipeline * context), tensor=tensor, pipeline=pipeline, context=context,
+        zero_stage=min(zero, 1) if pipeline > 1 else zero, accumulation=accumulation, recomputation=again,
+    )  # fmt: skip
+    plan = grid_plan(grid, CARD_PROFILE, EIGHT, STACK)
+    short = step_report(CARD_PROFILE, EIGHT, plan, runtime=STACK.runtime)
+    whole = run(CARD_PROFILE, EIGHT, plan, runtime=STACK.runtime).report
+    assert short.step_s == pytest.approx(whole.step_s, rel=0.01)
+    assert short.peak_memory_bytes == pytest.approx(whole.peak_memory_bytes, rel=0.01)
+    assert short.fit == whole.fit

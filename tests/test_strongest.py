@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,17 @@ from plans import planned
 from random_inputs import clusters, profiles
 from test_closed_forms import chain, star
 
+from benchmarks import never_slower
 from partitioners import make_plan
 from partitioners._judge.judge import Judge
+from partitioners._search.annealing import with_microbatches
 from partitioners._stages.contiguous import ROUNDING
 from partitioners._stages.judged_stages import stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stages.stage_cuts import device_counts, stage_plans
 from partitioners._stages.stage_layout import stage_layout
 from partitioners._stages.stage_memory import least_peak_bytes
-from partitioners._strongest import STRATEGIES, strongest, with_microbatches
+from partitioners._strongest import STRATEGIES, strongest
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError
@@ -57,22 +60,15 @@ def judged_s(strategy: str, profile: Profile, cluster: Cluster, **own: Any) -> f
     return step_seconds(profile, cluster, plan)
 
 
-@settings(max_examples=6, deadline=None)
-@given(
-    st.sampled_from(("alexnet", "vgg_small", "resnet_small")),
-    st.sampled_from(("switch", "nodes")),
-    st.sampled_from(("model", "pipeline")),
-    st.sampled_from((1.0, 4.0, 16.0)),
-    st.tuples(st.integers(1, 8), st.integers(1, 8)).map(sorted),
-)
-def test_more_devices_or_faster_links_are_never_slower(
-    name: str, shape: str, strategy: str, gigabits: float, counts: list[int]
-) -> None:
-    profile, (few, many) = profile_called(name), counts
-    with_few_s = judged_s(strategy, profile, cluster_of(shape, few, gigabits))
-    with_many_s = judged_s(strategy, profile, cluster_of(shape, many, gigabits))
-    assert with_many_s <= with_few_s * TOLERANCE
-    assert judged_s(strategy, profile, cluster_of(shape, many, 2 * gigabits)) <= with_many_s * TOLERANCE
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from(("data", "fsdp", "megatron", "model", "owt", "pipeline")))
+def test_more_devices_links_or_memory_are_never_slower(seed: int, strategy: str) -> None:
+    """As `benchmarks.never_slower` draws pairs: schedules, micro-batches, memory limits. A cut made for less memory may
+    by chance simulate a little faster than that of the best pace; thousands of pairs say how often."""
+    profiles = ("alexnet", "vgg_small", "vgg16_v100", "resnet_small")
+    what, less, more = never_slower.random_pair(Random(seed), profiles, (strategy,))
+    share = never_slower.longer(less, more)
+    assert share is None or share <= (0.03 if what == "gibibytes" else never_slower.TOLERANCE)
 
 
 @settings(max_examples=25, deadline=None)
@@ -213,6 +209,15 @@ def test_the_search_is_never_worse_than_the_strongest_of_any_strategy(price_s: f
         if name != "layerwise":
             plain = make_plan(name, profile, cluster, step)
             assert verdict.step_s <= step_seconds(profile, cluster, plain, runtime) * TOLERANCE
+
+
+def test_more_effort_is_used() -> None:
+    """VGG-16 on two nodes of 4 V100: the seed decides the path, on which more effort goes further."""
+    profile, cluster = profile_called("vgg16_v100"), read_cluster("p3-8xlarge", devices=8)
+    step = StepSettings(batch_size=512)
+    plans = [make_plan("hypergraph", profile, cluster, step, effort=effort, seed=1) for effort in (0.3, 0.3, 3.0)]
+    little_s, again_s, more_s = (step_seconds(profile, cluster, plan) for plan in plans)
+    assert little_s == again_s and more_s < 0.99 * little_s
 
 
 def test_micro_batches_keep_to_the_batch_and_the_parts() -> None:

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from partitioners._grids.grid_plan import grid_plan, grid_settings
+from partitioners._grid_choices import grid_settings
+from partitioners._grids.grid_plan import grid_plan
 from partitioners._stages.block_layout import is_attention
 from partitioners.megatron import pipeline_stages, separable_units
 from simulator.cluster import Cluster
@@ -34,17 +35,8 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.run import step_report
+from simulator.sweep.bounds import ROUNDING, Bound
 from simulator.workload import Profile
-
-ROUNDING = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """step_s, peak_bytes: what a simulation is never below."""
-
-    step_s: float
-    peak_bytes: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

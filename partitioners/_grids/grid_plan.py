@@ -7,23 +7,12 @@ from shlex import quote
 from typing import Any
 
 import partitioners
+from partitioners._grid_choices import grid_options, grid_settings
 from simulator.cluster import Cluster
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
-from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS, Plan, StepSettings
+from simulator.plan import Plan
 from simulator.workload import Profile
-
-
-def grid_options(grid: TrainingGrid) -> dict[str, Any]:
-    """What the strategy of `grid` is asked for, beside the step."""
-    again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
-    if grid.strategy != "megatron":
-        return again
-    names = ("tensor", "pipeline", "context", "expert", "chunks")
-    degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
-    copied = {"sequence_parallel": False} if grid.tensor > 1 and not grid.sequence_parallel else {}
-    return {**degrees, **copied, **again, **({"layout": grid.layout} if grid.layout else {})}
 
 
 def simulate_options(grid: TrainingGrid) -> str:
@@ -33,18 +22,6 @@ def simulate_options(grid: TrainingGrid) -> str:
     words += [f"--shard-group {grid.shard_group}" if grid.shard_group else ""]
     words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
     return " ".join(filter(None, words))
-
-
-def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
-    """The step of `grid` as the runtime of `stack` takes it."""
-    asked = StepSettings(
-        batch_size=grid.batch,
-        microbatches=grid.accumulation,
-        states=ParameterStates(group=grid.shard_group),
-        optimizer_state=OPTIMIZERS[stack.optimizer],
-        runtime=stack.runtime,
-    )
-    return stack.step(asked, profile, grid.zero_stage)
 
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:

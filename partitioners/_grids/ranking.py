@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import heapify, heappop, heappush
 from math import inf
 
-from partitioners._grids.grid_bounds import Bound, GridBounds
+from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.grid_plan import grid_plan
+from partitioners._search.best_first import BestFirst
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.language_models.accelerators import accelerator
@@ -22,6 +22,7 @@ from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
 from simulator.run import expected_interval, step_report
+from simulator.sweep.bounds import Bound
 from simulator.workload import Profile
 
 
@@ -124,8 +125,7 @@ class _Search:
         self._bounds = GridBounds(card, profile, cluster, stack)
         sizes = [device.memory_bytes for device in cluster.devices[: cluster.workers]]
         self._capacity = min((size for size in sizes if size is not None), default=float("inf"))
-        self._queue: list[tuple[float, int, TrainingGrid]] = []
-        self._count = 0
+        self._queue = BestFirst[TrainingGrid](group=split_of)
         gpu = accelerator(stack.accelerator)
         self._peak_flops_per_s = gpu.flops_per_s * cluster.workers
 
@@ -146,8 +146,7 @@ class _Search:
             if not self._recomputed(grid):
                 self.ranking.too_large.append((grid, bound))
             return
-        self._count += 1
-        heappush(self._queue, (bound.step_s, self._count, grid))
+        self._queue.add(bound.step_s, grid)
 
     def _recomputed(self, grid: TrainingGrid) -> bool:
         """Add the grid with more recomputation, if there is any."""
@@ -159,32 +158,22 @@ class _Search:
 
     def run(self, top: int, progress: Callable[[str], None] | None, time_left_s: Callable[[], float]) -> None:
         """Simulate until `top` splits are faster than every bound that is left."""
-        best: dict[Split, float] = {}
-        heapify(self._queue)
-        while self._queue:
-            bound_s, _, grid = self._queue[0]
-            if sum(step_s <= bound_s for step_s in best.values()) >= top:
-                break
-            if time_left_s() <= 0 and self.ranking.runs:
-                self.ranking.certain = False
-                break
-            heappop(self._queue)
+
+        def judged(grid: TrainingGrid) -> float | None:
             if progress:
-                progress(f"simulated {len(self.ranking.simulated)}, {len(self._queue)} may be faster")
+                progress(f"simulated {len(self.ranking.simulated)}, {len(self._queue.queue)} may be faster")
             try:
                 done = self._simulated(grid)
             except InputError as error:
                 self.ranking.refused.append((grid, str(error)))
-                continue
-            if not done.runs and self._recomputed(grid):
-                continue
-            self.ranking.simulated.append(done)
-            if done.runs:
-                split = split_of(grid)
-                best[split] = min(best.get(split, done.report.step_s), done.report.step_s)
+                return None
+            if done.runs or not self._recomputed(grid):
+                self.ranking.simulated.append(done)
+            return done.report.step_s if done.runs else None
+
+        self.ranking.certain = self._queue.run(judged, top, lambda: time_left_s() > 0 or not self.ranking.runs)
         self.ranking.simulated.sort(key=_rank)
-        self.ranking.bounded = [grid for _, _, grid in self._queue]
-        self.ranking.bound_s = min((bound_s for bound_s, _, _ in self._queue), default=0.0)
+        self.ranking.bounded, self.ranking.bound_s = self._queue.left, self._queue.least
 
     def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:
         plan = grid_plan(grid, self._profile, self._cluster, self._stack)

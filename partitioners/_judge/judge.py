@@ -112,7 +112,7 @@ def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> flo
 def _always_fits(graph: TaskGraph, capacities: Floats) -> bool:
     """Whether no order of the tasks exceeds any device's capacity."""
     devices = len(capacities)
-    return bool((graph.kept((most_bytes, devices), lambda: most_bytes(graph, devices)) <= capacities).all())
+    return bool((graph.kept.get((most_bytes, devices), lambda: most_bytes(graph, devices)) <= capacities).all())
 
 
 def _capacities(cluster: Cluster) -> Floats:

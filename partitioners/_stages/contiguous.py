@@ -106,10 +106,7 @@ class Stages:
         It is kept with the profile: searches and sweeps come to the same stages over and over.
         """
         key = Stages.placements, self.starts, self.replicas, workers
-        if key not in profile.derived:
-            profile.derived[key] = self._placements(profile, workers)
-        placements: dict[str, Sharding] = profile.derived[key]
-        return placements
+        return profile.kept.get(key, lambda: self._placements(profile, workers))
 
     def _placements(self, profile: Profile, workers: int | None) -> dict[str, Sharding]:
         firsts = np.cumsum((0, *self.replicas)) % (workers or sum(self.replicas) + 1)

@@ -23,7 +23,6 @@ from partitioners._stages.stage_layout import StageCut
 from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
-from simulator.lowering.kept_answers import kept
 from simulator.plan import Partition, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -36,11 +35,11 @@ _REFERENCE_MICROBATCHES = 16
 """For so many cuts are made; the best cut hardly depends on it."""
 _GAIN = 0.004
 """A cut that cannot save this share of the step is not simulated."""
-_FEWEST_SIMULATED, _MOST_SIMULATED, _MOST_LAYERS = 10, 32, 2400
+_FEWEST_SIMULATED, _MOST_SIMULATED, _MOST_LAYERS = 20, 32, 4800
 """Cuts that are simulated at most, and layers of all of them together."""
 _MOST_UNFIT = 4
 """So many times as many where they do not fit into memory."""
-_TIGHT = 0.8
+_TIGHT = 0.6
 """A cut that needs at least this share of a device's memory is made anew within limits of it."""
 _FOR_MEMORY = 3
 """For every so manieth of the assumed bandwidths."""
@@ -111,10 +110,7 @@ def stage_cuts(
     devices = tuple((device.name, device.speed, device.role) for device in cluster.devices)
     asked = step.microbatches, replicated, chunks, pipelined
     key = (stage_cuts, ways, devices, *asked, *_of_memory(step, schedule), _memory_bytes(cluster, step))
-    if key not in profile.derived:
-        profile.derived[key] = tuple(_cuts(profile, cluster, step, schedule, replicated, chunks, pipelined))
-    cuts: Sequence[StageCut] = profile.derived[key]
-    return cuts
+    return profile.kept.get(key, lambda: tuple(_cuts(profile, cluster, step, schedule, replicated, chunks, pipelined)))
 
 
 def _cuts(
@@ -217,10 +213,8 @@ def _divisor(step: StepSettings, most: int, replicas: int) -> int:
 
 def _exceeds(profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, cuts: Sequence[StageCut]) -> Ints:
     """1 for each cut that needs more than the smallest worker's memory at least, or 0."""
-    needed = kept(
-        profile, (_exceeds, *_of_memory(step, schedule), tuple(cuts)),
-        lambda: least_peak_bytes(profile, step, schedule, cuts), 1,
-    )  # fmt: skip
+    key = _exceeds, *_of_memory(step, schedule), tuple(cuts)
+    needed = profile.kept.get(key, lambda: least_peak_bytes(profile, step, schedule, cuts))
     return (needed > _memory_bytes(cluster, step)).astype(np.int64)
 
 

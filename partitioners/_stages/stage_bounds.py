@@ -43,7 +43,7 @@ def step_bounds_s(
     links_s = (layout.carried_bytes * s_per_byte).max(axis=1, initial=0.0)[layout.carried_row]
     known, by_device_s = schedules.load(schedule), layout.busy_s
     if not (known.stashes_weights or known.splits_backward):  # passes that nobody waits for fill the ends
-        by_device_s = _by_device_s(layout, paths(layout.routes, cluster))
+        by_device_s = _by_device_s(layout, paths(layout.routes, cluster, layout.kept))
     longest_s = by_device_s.max(axis=1)
     return np.maximum(longest_s, links_s), longest_s + links_s
 

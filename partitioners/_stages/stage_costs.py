@@ -20,7 +20,6 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around, sent_times
 from simulator.lowering.costs.shard_costs import shard_seconds
-from simulator.lowering.kept_answers import kept
 from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Ints, Route
 from simulator.workload import Profile
@@ -129,26 +128,25 @@ def _stage_seconds(profile: Profile, samples: int, speed: float) -> Floats:
         compute_s = _differences(pass_seconds(profile, samples).sum(axis=1)) / speed
         return np.where(count[:, None] >= count, np.inf, compute_s)
 
-    return kept(profile, (_stage_seconds, samples, speed), seconds, size=1)
+    return profile.kept.get((_stage_seconds, samples, speed), seconds)
 
 
 def _stage_bytes(profile: Profile) -> Floats:
     """Bytes of the parameters of layers i to j-1, shape (L+1, L+1)."""
     sizes = [float(layer.parameter_bytes) for layer in profile.layers]
-    return kept(profile, _stage_bytes, lambda: _differences(np.array(sizes)), size=1)
+    return profile.kept.get(_stage_bytes, lambda: _differences(np.array(sizes)))
 
 
 def pass_seconds(profile: Profile, samples: int) -> Floats:
     """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (L, 2)."""
-    key = pass_seconds, samples
-    if key not in profile.derived:
-        profile.derived[key] = np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
-    return np.asarray(profile.derived[key])
+    return profile.kept.get(
+        (pass_seconds, samples), lambda: np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
+    )
 
 
 def crossing_bytes(profile: Profile) -> Floats:
     """Shape (L+1,): bytes, for the profile's batch, of the tensors made before layer i and read by it or later."""
-    return kept(profile, crossing_bytes, lambda: _crossing_bytes(profile), size=1)
+    return profile.kept.get(crossing_bytes, lambda: _crossing_bytes(profile))
 
 
 def _crossing_bytes(profile: Profile) -> Floats:

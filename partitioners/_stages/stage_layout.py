@@ -7,7 +7,7 @@ K cuts of L layers with E edges between these; D groups of devices at most, each
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -18,6 +18,7 @@ from partitioners._stages.stage_costs import pass_seconds
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around
+from simulator.kept import Kept
 from simulator.lowering import schedules
 from simulator.parameter_states import REPLICATED
 from simulator.plan import Partition, StepSettings
@@ -96,6 +97,7 @@ class StageLayout:
     two groups, shape (E, K); sent_bytes: over each of the N of them; ways: the routes of these, of the first and of the
     last devices of the groups, there and then back, shape (2, 2, N). carried_bytes: of activations and gradients by
     link, a row for cuts that carry the same; carried_row: shape (K,). rings: None where sums are not bounded.
+    kept: what follows from the routes.
     """
 
     groups: Groups
@@ -113,6 +115,7 @@ class StageLayout:
     carried_bytes: Floats
     carried_row: Ints
     rings: Rings | None
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
 
 def stage_layout(
@@ -120,12 +123,9 @@ def stage_layout(
 ) -> StageLayout:
     """The layout of the cuts; kept with the profile."""
     ends = tuple((link.source, link.target) for link in cluster.links)
-    devices = tuple(device.name for device in cluster.devices), cluster.speeds, bool(cluster.collectives)
+    devices = tuple(device.name for device in cluster.devices), cluster.speeds, cluster.is_formula
     key = stage_layout, ends, devices, step.batch_size, step.synchronisation, step.states, schedule, tuple(cuts)
-    if key not in profile.derived:
-        profile.derived[key] = _laid_out(profile, cluster, step, schedule, cuts)
-    layout: StageLayout = profile.derived[key]
-    return layout
+    return profile.kept.get(key, lambda: _laid_out(profile, cluster, step, schedule, cuts))
 
 
 def _laid_out(
@@ -286,7 +286,7 @@ def _rings(
     profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut], held_bytes: Floats, ways: int
 ) -> tuple[Rings | None, list[tuple[int, int]]]:
     """The rings, and the pairs of devices in them, which follow `ways` others."""
-    if not _is_bounded(step) or step.synchronisation.collective != "ring" or cluster.collectives:
+    if not _is_bounded(step) or step.synchronisation.collective != "ring" or not cluster.is_formula:
         return None, []
     numbers: dict[tuple[int, int], int] = {}
     sums = [

@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     runs = ranking.runs
     command = _command(args.runtime, card, runs, stack.accelerator)
     if args.json:
-        grids = [_row(each) for each in ranking.simulated]
+        grids = [row(each) for each in ranking.simulated]
         bounded = {
             "grids": len(ranking.bounded),
             "no_step_below_s": ranking.bound_s,
@@ -138,7 +138,9 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]
             refusal = refusal or error
             continue
         return (
-            command if each is runs[0] else f"# {', '.join(_split(each.grid))}, the best that {named} runs\n{command}"
+            command
+            if each is runs[0]
+            else f"# {', '.join(split_words(each.grid))}, the best that {named} runs\n{command}"
         )
     if refusal and runtime:
         raise refusal
@@ -186,7 +188,7 @@ def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster
     grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
     micro = f"micro-batches {grid.microbatch} x {grid.accumulation}"
     again = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-    yield f"best: {' x '.join(_split(grid))}, {micro}{again}"
+    yield f"best: {' x '.join(split_words(grid))}, {micro}{again}"
     change = best_change(profile, cluster, each.plan, stack.runtime, each.report)
     yield from answer(each.report, cluster, each.interval, change, of)
 
@@ -233,7 +235,7 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
 
 def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
     """Splits of which no grid runs, with the reason of the one that needs least."""
-    running = {_split(grid) for grid in (*ranking.bounded, *(each.grid for each in ranking.runs))}
+    running = {split_words(grid) for grid in (*ranking.bounded, *(each.grid for each in ranking.runs))}
     reasons: dict[tuple[str, ...], tuple[float, str]] = {}
     unfit = [(each.grid, each.report.peak_memory_bytes, each.report.verdict) for each in ranking.simulated]
     unfit += [
@@ -242,8 +244,8 @@ def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
     ]
     unfit += [(grid, float("inf"), reason) for grid, reason in ranking.refused]
     for grid, needed_bytes, reason in unfit:
-        if _split(grid) not in running:
-            split = _split(grid)
+        if split_words(grid) not in running:
+            split = split_words(grid)
             reasons[split] = min(reasons.get(split, (float("inf"), reason)), (needed_bytes, reason))
     if reasons:
         yield f"{len(reasons)} split{'s' * (len(reasons) > 1)} cannot run, whatever the micro-batch; why, at the least:"
@@ -254,7 +256,7 @@ def _left_out(ranking: Ranking, top: int) -> Iterator[str]:
         yield f"  and {len(ordered) - top} more"
 
 
-def _split(grid: TrainingGrid) -> tuple[str, ...]:
+def split_words(grid: TrainingGrid) -> tuple[str, ...]:
     return (*_degrees(grid), f"ZeRO-{grid.zero_stage}")
 
 
@@ -263,7 +265,7 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
 
 
-def _row(each: SimulatedGrid) -> dict[str, object]:
+def row(each: SimulatedGrid) -> dict[str, object]:
     """A grid for programs; seconds are of a step, per device those of the one that computes most."""
     from partitioners._grids.grid_plan import simulate_options
 

@@ -54,7 +54,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class TriedCause:
     """A cause with the factor that it needs, and the share of the loss that it explains."""
 
     cause: Cause
@@ -72,14 +72,14 @@ class Explanation:
         return log(self.factor) / log(self.cause.most)
 
 
-def explanations(run: SimulatedRun, step_s: float) -> list[Explanation]:
+def tried_causes(run: SimulatedRun, step_s: float) -> list[TriedCause]:
     """Every cause that this run can have, the likeliest first, and those excluded behind them."""
     predicted_s = run.step_s
     tried = [_explained(run, cause, predicted_s, step_s) for cause in causes(run)]
     return sorted(tried, key=lambda each: (not each.named, each.reach if each.named else -each.share))
 
 
-def _explained(run: SimulatedRun, cause: Cause, predicted_s: float, step_s: float) -> Explanation:
+def _explained(run: SimulatedRun, cause: Cause, predicted_s: float, step_s: float) -> TriedCause:
     loss_s = step_s - predicted_s
 
     def share(factor: float) -> float:
@@ -87,12 +87,12 @@ def _explained(run: SimulatedRun, cause: Cause, predicted_s: float, step_s: floa
 
     most = share(cause.most)
     if most <= 1:
-        return Explanation(cause=cause, factor=cause.most, share=most, text=cause.said(run, cause.most))
+        return TriedCause(cause=cause, factor=cause.most, share=most, text=cause.said(run, cause.most))
     low, high = 1.0, cause.most
     for _ in range(TRIES):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if share(middle) >= 1 else (middle, high)
-    return Explanation(cause=cause, factor=high, share=1.0, text=cause.said(run, high))
+    return TriedCause(cause=cause, factor=high, share=1.0, text=cause.said(run, high))
 
 
 def causes(run: SimulatedRun) -> Iterator[Cause]:
@@ -113,7 +113,7 @@ def causes(run: SimulatedRun) -> Iterator[Cause]:
     if len(run.plan.devices) > 1:
         worst = max(run.plan.devices)
         yield Cause(
-            name="straggler", most=4.0, changed=lambda run, x: replace(run, noise=Noise(stragglers={worst: x})),
+            name="straggler", most=2.0, changed=lambda run, x: replace(run, noise=Noise(stragglers={worst: x})),
             said=lambda _, x: f"one GPU that takes {x:.2f} times as long as the others",
             measured="the step's time of every rank without collectives, or a profile of each",
         )  # fmt: skip

@@ -9,14 +9,14 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _started_run
 from simulator.errors import InputError
 from simulator.units import format_time
 
 if TYPE_CHECKING:
-    from simulator.cli._run_causes import Explanation
+    from simulator.cli._run_causes import TriedCause
     from simulator.cli._started_run import PlannedRun
     from simulator.readers._log import RunLog, SteadySteps
 
@@ -27,14 +27,12 @@ OWN_SOFTWARE = (0.87, 1.15)
 """The same of the stack's own (docs/accuracy.md, Ultra-Scale Playbook)."""
 MOST_MFU = 0.85
 """Of the dense peak: no published training step reaches it."""
-LEAST_RATIO = 0.6
-"""Of the prediction: less is a wrong number or configuration, no fast run."""
 FEWER_PARAMETERS = 1.2
 """Times: the log's model is another than the configuration's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """A word of VERDICTS, what was measured and expected, and why."""
 
     word: str
@@ -57,7 +55,7 @@ class Verdict:
         expected = f"{format_time(self.low_s)} to {format_time(self.high_s)} expected"
         ratio = self.measured_s / self.predicted_s
         times = f"{ratio:.2f} times the {format_time(self.predicted_s)} predicted"
-        cause = self.causes[0] if self.causes else "nothing to explain" if self.word == AS_EXPECTED else "not explained"
+        cause = self.causes[0] if self.causes else "not explained" if self.word == SLOWER else "nothing to explain"
         return f"{self.word}: {format_time(self.measured_s)} a step, {expected}; {times}", cause
 
 
@@ -78,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
         return 0
-    for line in told(planned, verdict):
+    for line in verdict_lines(planned, verdict):
         print(line)
     return 0
 
@@ -88,9 +86,9 @@ def read_log_or_numbers(args: argparse.Namespace) -> RunLog:
     from simulator.readers._log import RunLog, read_log
     from simulator.readers._times import times_alone
 
-    given = {"step_s": args.step_time, "device_tokens_per_s": args.tokens_per_s, "device_tflops": args.tflops,
+    said = {"step_s": args.step_time, "device_tokens_per_s": args.tokens_per_s, "device_tflops": args.tflops,
              "mfu": args.mfu and (args.mfu / 100 if args.mfu > 1.5 else args.mfu)}  # fmt: skip
-    numbers = {kind: value for kind, value in given.items() if value is not None}
+    numbers = {kind: value for kind, value in said.items() if value is not None}
     if args.recorded and not numbers:
         path = Path(args.recorded)
         return times_alone(path) or read_log(path)
@@ -102,9 +100,9 @@ def read_log_or_numbers(args: argparse.Namespace) -> RunLog:
     return RunLog(kind=kind, speeds=(value,))
 
 
-def verdict_of(planned: PlannedRun, log: RunLog) -> Verdict:
+def verdict_of(planned: PlannedRun, log: RunLog) -> RunVerdict:
     """What the steps of a log say of the run."""
-    from simulator.cli._run_causes import explanations
+    from simulator.cli._run_causes import tried_causes
     from simulator.language_models.accelerators import accelerator
     from simulator.readers._log import steady
 
@@ -115,22 +113,22 @@ def verdict_of(planned: PlannedRun, log: RunLog) -> Verdict:
     predicted_s = run.step_s
     low, high = OWN_SOFTWARE if planned.own_software else OTHER_SOFTWARE
     ratio, mfu = steps.step_s / predicted_s, tokens * card.flops_per_token / peak / steps.step_s
-    parts = {
+    parts: dict[str, Any] = {
         "measured_s": steps.step_s, "predicted_s": predicted_s, "low_s": low * predicted_s, "mfu": mfu,
         "high_s": high * predicted_s, "notes": tuple(_notes(planned, log, steps, mfu)),
     }  # fmt: skip
     other = tuple(_other_model(card.parameters, log.parameters))
-    if mfu > MOST_MFU or ratio < LEAST_RATIO:
+    if mfu > MOST_MFU:
         causes = other or tuple(_too_fast(ratio, mfu, grid.devices, (low, high)))
-        return Verdict(word=TOO_FAST, causes=causes, **parts)
+        return RunVerdict(word=TOO_FAST, causes=causes, **parts)
     if ratio < low:
-        return Verdict(word=FASTER, causes=other, **parts)
+        return RunVerdict(word=FASTER, causes=other, **parts)
     if ratio <= high:
-        return Verdict(word=AS_EXPECTED, causes=other, **parts)
-    tried = explanations(run, steps.step_s)
+        return RunVerdict(word=AS_EXPECTED, causes=other, **parts)
+    tried = tried_causes(run, steps.step_s)
     named = [each for each in tried if each.named]
     certain = (*other, *_configured(planned, ratio))
-    return Verdict(
+    return RunVerdict(
         word=SLOWER, causes=(*certain, *(each.text for each in named)),
         measure=tuple(each.cause.measured for each in named[:2]) if not certain else (),
         excluded=tuple(_excluded(tried)), **parts,
@@ -163,7 +161,7 @@ def _configured(planned: PlannedRun, ratio: float) -> Iterator[str]:
         yield f"it computes in 32 bits: nothing says bf16, which is {ratio:.1f} times as fast here or more"
 
 
-def _excluded(tried: Sequence[Explanation]) -> Iterator[str]:
+def _excluded(tried: Sequence[TriedCause]) -> Iterator[str]:
     for each in tried:
         if not each.named:
             yield f"{each.text}: explains {max(0.0, each.share):.0%}"
@@ -190,7 +188,7 @@ def _other_mfu(ratio: float) -> str:
     return "another peak, or other FLOPs of a token"
 
 
-def told(planned: PlannedRun, verdict: Verdict) -> Iterator[str]:
+def verdict_lines(planned: PlannedRun, verdict: RunVerdict) -> Iterator[str]:
     """The verdict for people: two lines, then why."""
     from simulator.terminal import folded
 

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _values
+from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from simulator.language_models.training_stack import TrainingStack
     from simulator.readers import StartedRun
 
-NAMES = ("launch", "config", "model")
+OF_PLANS = (
+    "batch_size", "microbatches", "schedule", "zero", "shard_group", "recompute", "bucket", "first_bucket", "sync",
+    "optimizer", "set", "effort", "work_deviation", "servers", "no_overlap", "strategies",
+)  # fmt: skip
+"""Options of other commands that a run which was started has already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,56 +31,79 @@ class PlannedRun:
     stack: TrainingStack
     simulated: SimulatedRun
 
-    @property
-    def own_software(self) -> bool:
-        """Whether the stack is of the run's runtime, on its GPU."""
-        runtime, _, gpu = self.stack.name.partition("-")
-        return self.started.runtime.startswith(runtime) and gpu == self.stack.accelerator
+    own_software: bool
+    """Whether the stack is of the run's runtime, on its kind of GPU."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    given = parser.add_argument_group("a run that was started elsewhere")
+    group = parser.add_argument_group("a run that was started elsewhere")
     text = "its command line, or the script that holds it: Megatron-LM's, torchtitan's"
-    given.add_argument("--launch", metavar="LINE", help=text)
+    group.add_argument("--launch", metavar="LINE", help=text)
     text = "its configuration: Megatron-LM's or nanotron's YAML, torchtitan's TOML, DeepSpeed's JSON, accelerate's YAML"
-    given.add_argument("--config", metavar="FILE", help=text)
-    text = "what it trains, where neither says: a card's name, a card, or a model's config.json"
-    given.add_argument("--model", metavar="CARD", help=text)
-    given.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    group.add_argument("--config", metavar="FILE", help=text)
+
+
+def add_details(parser: argparse.ArgumentParser) -> None:
+    """What a command line may leave out."""
+    group = parser.add_argument_group("what neither of these says")
+    text = "what it trains: a card's name, a card, or a model's config.json"
+    group.add_argument("--model", metavar="CARD", help=text)
+    text = "sequences of a micro-batch (default 1)"
+    group.add_argument("--microbatch", metavar="N", type=_values.count, help=text)
+    group.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
+    group.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
 
 
 def is_asked(args: argparse.Namespace) -> bool:
-    return bool(args.launch or args.config or args.model)
+    """Whether the command line says how a run was started. Raises InputError where it says nothing at all."""
+    if args.launch or args.config or getattr(args, "model", None):
+        return True
+    if getattr(args, "profile", "") is None and args.command in ("simulate", "compare"):
+        raise InputError("PROFILE is missing: name what is trained, or how it was started (--launch, --config)")
+    return False
+
+
+def check_options(args: argparse.Namespace) -> None:
+    """Raise InputError for options of a plan beside --launch or --config, which say the plan."""
+    unused = sorted(_effects.typed(args) & {*OF_PLANS})
+    if unused:
+        raise InputError(f"{_effects.spelled(unused)}: the run that was started says that; leave it out")
 
 
 def planned(args: argparse.Namespace) -> PlannedRun:
     """The run of --launch, --config or --model on --cluster. Raises InputError, OSError."""
-    import partitioners
-    from partitioners._grids.grid_plan import grid_options, grid_settings
+    if args.launch and args.config:
+        raise InputError("launch and config are both there: one of them says how it was started")
+    if not args.cluster:
+        raise InputError("cluster is not said: on what did it run, e.g. --cluster dgx-h100?")
+    return planned_run(_started(args), args)
+
+
+def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
+    """`started` on --cluster, with what the command line says instead of it. Raises InputError."""
+    from partitioners._grids.grid_plan import grid_plan
     from simulator.cli._run_causes import SimulatedRun
     from simulator.language_models.modelled_profile import modelled_profile
     from simulator.language_models.training_stack import accelerator_of, read_stack, stack_for, stack_of_runtime
     from simulator.network import catalogue
     from simulator.runtime import IDEAL
 
-    if args.launch and args.config:
-        raise InputError("launch and config are both given: one of them says how it was started")
-    if not args.cluster:
-        raise InputError("cluster is not given: say on what it ran, e.g. --cluster dgx-h100")
-    started = _started(args)
+    microbatch, sequence = getattr(args, "microbatch", None), getattr(args, "sequence", None)
+    if sequence or microbatch:
+        grid = replace(started.grid, microbatch=microbatch or started.grid.microbatch)
+        started = replace(started, grid=grid, card=replace(started.card, sequence=sequence or started.card.sequence))
     args.devices = started.grid.devices
     cluster = _options.read_cluster(args, None)
-    named = args.stack or stack_of_runtime(started.runtime, accelerator_of(cluster))
+    named = getattr(args, "stack", None) or stack_of_runtime(started.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
     measured = catalogue.read_runtime(args.cluster)
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)
     profile = modelled_profile(started.card, stack, batch_size=4, stack_source=named or "")
-    layout = {"layout": ",".join(map(str, started.blocks))} if len(started.blocks) > 1 else {}
-    grid = started.grid
-    settings = grid_settings(grid, profile, stack)
-    plan = partitioners.make_plan(grid.strategy, profile, cluster, settings, seed=0, **grid_options(grid), **layout)
+    plan = grid_plan(started.grid, profile, cluster, stack)
     run = SimulatedRun(profile=profile, cluster=cluster, plan=plan, runtime=stack.runtime)
-    return PlannedRun(started=started, cluster=cluster, stack=stack, simulated=run)
+    shipped = stack_of_runtime(started.runtime, stack.accelerator)
+    own = named is not None and named == shipped and started.runtime != "fsdp2"  # there the network is one's own
+    return PlannedRun(started=started, cluster=cluster, stack=stack, simulated=run, own_software=own)
 
 
 def _started(args: argparse.Namespace) -> StartedRun:
@@ -85,7 +112,7 @@ def _started(args: argparse.Namespace) -> StartedRun:
     from simulator.readers import StartedRun, read_configuration
 
     if args.launch or args.config:
-        return read_configuration(args.launch, args.config, args.model, args.devices)
+        return read_configuration(args.launch, args.config, args.model or args.profile, args.devices)
     if not args.devices:
         raise InputError("devices is not given: say on how many it ran, or how it was started (--launch, --config)")
     grid = TrainingGrid(data=args.devices, zero_stage=3 if args.devices > 1 else 0)

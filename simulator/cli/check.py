@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("recorded", metavar="LOG_OR_TRACE", nargs="?", help=text)
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan file that `shardscope partition` wrote")
     _started_run.add_arguments(parser)
+    _started_run.add_details(parser)
     _started_run.numbers(parser)
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
     parser.add_argument("--device", metavar="N", type=_values.whole, help=text)

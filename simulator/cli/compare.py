@@ -2,6 +2,7 @@
 
     shardscope compare vgg_digits --cluster cpu-1g --devices 2 --to-accuracy 0.97
     shardscope compare llama3-8b --cluster dgx-h100 --devices 64
+    shardscope compare --launch train.sh --cluster dgx-h100
 
 Of a model card (`shardscope model` lists them) every grid of data, context, tensor, pipeline and expert parallelism is
 ranked, with ZeRO and recomputation: bounded first, then simulated until the best are certain; the best one's launch
@@ -13,7 +14,17 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from simulator.cli import _accuracy, _effects, _grids, _machine_note, _options, _strategy, _values
+from simulator.cli import (
+    _accuracy,
+    _better,
+    _effects,
+    _grids,
+    _machine_note,
+    _options,
+    _started_run,
+    _strategy,
+    _values,
+)
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -24,7 +35,8 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _options.add_inputs(parser)
+    _options.add_inputs(parser, started=True)
+    _started_run.add_arguments(parser)
     parser.add_argument(
         "--strategies",
         metavar="NAMES",
@@ -49,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     from simulator.language_models.card_files import is_card
     from simulator.report.interval import step_interval
 
+    if _started_run.is_asked(args):
+        return _better.run(args)
     if is_card(args.profile):
         return _grids.run(args)
     _grids.check_profile(args)

@@ -1,14 +1,16 @@
 """Search all strategies for the best plan and bound how far it is from the optimum.
 
-Simulates plans of every strategy, prunes those that a lower bound rules out and refines the best until no change helps
-or the budget is spent. Prints the best plan so far, also after Ctrl-C.
+What every strategy says there is to try is simulated in the order of lower bounds, which rule out the rest; then the
+best plans are changed until the budget is spent. Prints the best plan so far, also after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +19,11 @@ from simulator.errors import InputError
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
-    from simulator.sweep.search import PlanSearch, Tally
+    from partitioners import StrategyChoice
+    from partitioners._plan_search import ChoiceBound, PlanSearch, Tally
+    from simulator.cluster import Cluster
+    from simulator.sweep.bounds import Bound
+    from simulator.workload import Profile
 
 LEFT_OUT = frozenset({"shuffle"})
 """Strategies that are there to be beaten."""
@@ -39,7 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
 
-    searching = _search(args)
+    ends_s = perf_counter() + args.budget
+    searching = plan_search(args, lambda: ends_s - perf_counter())
     with suppress(KeyboardInterrupt):
         searching.run()
     best = searching.best
@@ -58,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _search(args: argparse.Namespace) -> PlanSearch:
+def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> PlanSearch:
+    """The search asked for, not begun. Raises InputError."""
     import partitioners
-    from simulator.sweep.objectives import OBJECTIVES
-    from simulator.sweep.search import PlanSearch
+    from partitioners._plan_search import OBJECTIVES, PlanSearch
+    from simulator.language_models.training_stack import stack_of
 
-    ends_s = perf_counter() + args.budget
     profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
@@ -71,18 +78,36 @@ def _search(args: argparse.Namespace) -> PlanSearch:
     _effects.check_step(args)
     if args.schedule:
         raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
-    names = [name for name in partitioners.strategies() if name not in LEFT_OUT]
     return PlanSearch(
         profile,
         cluster,
         OBJECTIVES[args.objective],
         step=_options.step_settings(profile, cluster, args)[0],
-        make_plan=partitioners.make_plan,
-        options={name: partitioners.options(name) for name in names},
-        time_left_s=lambda: ends_s - perf_counter(),
+        names=[name for name in partitioners.strategies() if name not in LEFT_OUT],
+        time_left_s=time_left_s,
+        bound=_bounds(args, profile) if stack_of(profile) else None,
+        wanted=lambda choice: args.zero is None or choice.step.states.stage == args.zero,
         seed=args.seed,
         watch=_watch,
     )
+
+
+def _bounds(args: argparse.Namespace, profile: Profile) -> ChoiceBound:
+    """Bounds of a card's grids, with what they share worked out once for each cluster."""
+    from partitioners._grids.grid_bounds import GridBounds
+    from simulator.language_models.card_files import read_card
+    from simulator.language_models.training_stack import stack_for, stack_of
+
+    card, known = read_card(args.profile), dict[int, GridBounds]()  # by workers
+
+    def bound(choice: StrategyChoice, cluster: Cluster) -> Bound:
+        assert choice.grid is not None
+        if cluster.workers not in known:
+            stack = replace(stack_for(cluster, stack_of(profile)), runtime=_options.read_runtime(args, profile))
+            known[cluster.workers] = GridBounds(card, profile, cluster, stack)
+        return known[cluster.workers].bound(choice.grid)
+
+    return bound
 
 
 def _watch(tally: Tally) -> None:
@@ -130,15 +155,16 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
         print(file=sys.stderr)
     rows, tally, column = _rows(searching), searching.tally, searching.objective.column
     _results.print_rows("best of each", rows, list(rows[0]), (column,))
-    end = "nothing left to try" if tally.complete else "the budget is spent"
-    counts = (
-        f"{_plans(tally)} simulated, {tally.dropped_by_bound} dropped by a bound, {tally.too_large} do not fit "
-        f"into memory, {tally.infeasible} cannot be built; {end}"
-    )
-    print(folded(counts))
+    counts = f"{_plans(tally)} simulated, {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built"
+    if tally.bounded:
+        least = value_text(column, tally.least)
+        counts += f"; {tally.bounded} choices of strategies were not simulated, none of which has less than {least}"
+    print(folded(counts if tally.complete else f"{counts}; the budget is spent before all were tried"))
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
-    gap_words = "" if gap is None else f"; no plan has less than {value_text(column, bound)}: gap {gap:.1%}"
+    gap_words = (
+        "" if gap is None else f"; layers cut in any way take {value_text(column, bound)} at least: gap {gap:.1%}"
+    )
     print(folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
     if plan_out:
         print(f"plan: {plan_out}")
@@ -157,7 +183,8 @@ def _print_json(searching: PlanSearch) -> None:
             "gap_ratio": _gap(score, bound),
             "complete": tally.complete,
             "simulated": tally.simulated,
-            "dropped_by_bound": tally.dropped_by_bound,
+            "bounded": tally.bounded,
+            "bounded_least": tally.least,
             "too_large": tally.too_large,
             "infeasible": tally.infeasible,
             "strategies": rows,

@@ -1,28 +1,32 @@
 """Simulate one training step under one plan: time, communication, memory, bottleneck.
 
 The plan comes from a strategy (--strategy) or from a file (--plan), in which case the other options of the
-training step override what the file says.
+training step override what the file says. A run that others started says its plan itself (--launch, --config).
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _machine_note, _options, _strategy, _values
-from simulator.errors import require
+from simulator.cli import _effects, _machine_note, _options, _started_run, _strategy, _values
+from simulator.errors import InputError, require
+from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.engine.noise import Noise
     from simulator.plan import Plan
+    from simulator.runtime import Runtime
     from simulator.workload import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _options.add_inputs(parser)
-    plan = parser.add_argument_group("plan").add_mutually_exclusive_group(required=True)
+    _options.add_inputs(parser, started=True)
+    _started_run.add_arguments(parser)
+    plan = parser.add_argument_group("plan").add_mutually_exclusive_group()
     plan.add_argument("--strategy", metavar="NAME", help="partitioning strategy: data, model, pipeline, ...")
     plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
     parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
@@ -45,20 +49,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _answers, _printing
-    from simulator.report.interval import step_interval
-    from simulator.run import expected_interval, step_report
-    from simulator.run import run as simulate
 
     _effects.check_step(args)
     if args.plan:
         _effects.check_plan_file(args)
+    if _started_run.is_asked(args):
+        return _of_started(args)
+    if not (args.plan or args.strategy):
+        raise InputError("plan is not said: one of --strategy, --plan, --launch and --config is required")
     profile = _options.read_profile(args)
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
     _effects.check_schedule(args, plan)
-    runtime, noise = _options.read_runtime(args, profile), _noise(args)
+    return _print(args, profile, cluster, plan, _options.read_runtime(args, profile))
+
+
+def _of_started(args: argparse.Namespace) -> int:
+    """The step of a run that others started."""
+    if args.plan or args.strategy:
+        raise InputError("--launch and --config say the plan; leave --plan and --strategy out")
+    _started_run.check_options(args)
+    args.model = args.profile
+    planned = _started_run.planned(args)
+    print(folded(planned.started.described(), sys.stderr), file=sys.stderr)
+    for unread in planned.started.unread:
+        print(folded(f"not counted: {unread}", sys.stderr), file=sys.stderr)
+    run = planned.simulated
+    return _print(args, run.profile, run.cluster, run.plan, run.runtime)
+
+
+def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> int:
+    """The step of a plan, its files and its report."""
+    from simulator import files
+    from simulator.cli import _answers, _printing
+    from simulator.report.interval import step_interval
+    from simulator.run import expected_interval, step_report
+    from simulator.run import run as simulate
+
+    noise = _noise(args)
     done = simulate(profile, cluster, plan, runtime=runtime, noise=noise) if args.trace_out else None
     report = done.report if done else step_report(profile, cluster, plan, runtime=runtime, noise=noise)
     if args.plan_out:
@@ -78,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         shown = _printing.Shown(
             of=_answers.priced(profile),
             change=_answers.best_change(profile, cluster, plan, runtime, report),
-            batch_note="" if args.plan else _options.batch_note(profile, args),
+            batch_note="" if args.plan or not args.strategy else _options.batch_note(profile, args),
             notes=notes,
             trace=args.trace_out,
             verbose=args.verbose,

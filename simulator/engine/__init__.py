@@ -79,7 +79,7 @@ def _with_token_buckets(
     Which tokens lack depends on when transfers begin, so the spans are those of as many rounds as change anything, at
     most BUCKET_ROUNDS.
     """
-    rates, before_s = paths(graph.routes, cluster).rate_bytes_per_s, None
+    rates, before_s = paths(graph.routes, cluster, graph.kept).rate_bytes_per_s, None
     for _ in range(BUCKET_ROUNDS):
         buckets = shaped(graph, cluster, *spans)
         if before_s is not None and np.array_equal(buckets.later_s, before_s):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.kept import Kept
 from simulator.network.token_buckets import Shaped
 from simulator.network.transfers import Paths, alone_s, demand, link_speeds, paths
 from simulator.runtime import Runtime
@@ -100,7 +101,7 @@ class Columns:
     core_device: Ints
     core_s_per_byte: Floats
     alone_s: Floats
-    kept: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
 
     def __len__(self) -> int:
         return len(self.device)
@@ -125,24 +126,22 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
 
     What does not depend on how fast links are is kept with the graph, for clusters that differ in that alone.
     """
-    if (_check, len(cluster.devices)) not in graph.derived:
-        _check(graph, cluster)
-        graph.derived[_check, len(cluster.devices)] = True
-    over = paths(graph.routes, cluster)
+    graph.kept.get((_check, len(cluster.devices)), lambda: _check(graph, cluster))
+    over = paths(graph.routes, cluster, graph.kept)
     asked = demand(graph, cluster, over)
     bandwidths = link_speeds(cluster).bandwidth_bytes_per_s
     within("bandwidth_bytes_per_s", bandwidths, 0.0, _LARGEST)
-    kept: tuple[object, Columns] | None = graph.derived.get((_frame, runtime))
-    if kept is None or kept[0] is not cluster.known_ways:
-        kept = cluster.known_ways, _frame(graph, cluster, runtime, over, asked.contends)
-        graph.derived[_frame, runtime] = kept
-    frame = kept[1]
+    frame = graph.kept.latest(
+        (_frame, runtime), cluster.ways, lambda: _frame(graph, cluster, runtime, over, asked.contends)
+    )
     on_cores = frame.activity_class >= len(graph.routes)
     return replace(
         frame,
         delay_s=np.where(on_cores, 0.0, asked.delay_s) if frame.shares_cores else asked.delay_s,
         work=np.where(on_cores, graph.seconds, asked.work) if frame.shares_cores else asked.work,
         capacity=np.append(bandwidths, frame.capacity[len(bandwidths) :]),
+        weight=np.append(over.load, frame.weight[len(over.load) :]),
+        class_cap=np.append(over.cap_bytes_per_s, frame.class_cap[len(over.cap_bytes_per_s) :]),
         alone_s=alone_s(graph, over, asked) if len(frame.core_device) else frame.alone_s,
     )
 
@@ -286,14 +285,15 @@ def _check(graph: TaskGraph, cluster: Cluster) -> None:
 
 def check_dependencies(graph: TaskGraph) -> None:
     """Raise InputError unless the dependencies are rows of task numbers; looked at once."""
-    if check_dependencies in graph.derived:
-        return
+    graph.kept.get(check_dependencies, lambda: _check_dependencies(graph))
+
+
+def _check_dependencies(graph: TaskGraph) -> None:
     starts, edges = graph.dependency_start, len(graph.dependencies)
     within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
     within("dependencies", graph.dependencies, 0, len(graph) - 1)
     require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
     require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
-    graph.derived[check_dependencies] = True
 
 
 def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:

@@ -37,9 +37,7 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     loaded = _load()
     if loaded is None:
         raise RuntimeError("is_available() is False")
-    room = columns.kept.get(Room)
-    if room is None:
-        room = columns.kept[Room] = Room.of(columns)
+    room = columns.kept.get(Room, lambda: Room.of(columns))
     start_s, end_s = np.empty(len(columns)), np.empty(len(columns))
     entered = room.enter(columns, start_s, end_s)
     address = _address(entered[0])  # the others are what it points to

@@ -39,7 +39,7 @@ ACCUMULATION_TRAFFIC = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
+class ProductShape:
     """A matrix product of the forward pass, (rows x inputs) by (inputs x outputs); groups: as many, apart."""
 
     rows: float
@@ -49,7 +49,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class AttentionShape:
     """Of some sequences of `length` tokens, over heads of `width` channels."""
 
     sequences: float
@@ -67,7 +67,7 @@ class BlockOperator:
 
     name: str
     kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
-    shape: Product | Attention | None = None
+    shape: ProductShape | AttentionShape | None = None
     """What it computes beside its traffic."""
     parameters: int = 0
     traffic_bytes: float = 0.0
@@ -80,9 +80,9 @@ class BlockOperator:
     @property
     def flops(self) -> float:
         """Of the forward pass, two per multiply-add; half of an attention's scores are masked, and not counted."""
-        if isinstance(self.shape, Product):
+        if isinstance(self.shape, ProductShape):
             return 2.0 * self.shape.groups * self.shape.rows * self.shape.inputs * self.shape.outputs
-        if isinstance(self.shape, Attention):
+        if isinstance(self.shape, AttentionShape):
             scores = self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.share
             return 2.0 * scores * self.shape.width
         return 0.0
@@ -90,9 +90,9 @@ class BlockOperator:
     def part(self, outputs: float, inputs: float = 1.0) -> BlockOperator:
         """What a device has to compute of it that has a share of its output, or input, channels, or of its heads."""
         shape = self.shape
-        if isinstance(shape, Product):
+        if isinstance(shape, ProductShape):
             shape = replace(shape, inputs=shape.inputs * inputs, outputs=shape.outputs * outputs)
-        elif isinstance(shape, Attention):
+        elif isinstance(shape, AttentionShape):
             shape = replace(shape, heads=shape.heads * outputs)
         return replace(self, shape=shape, traffic_bytes=self.traffic_bytes * outputs, parameters=0)
 
@@ -129,7 +129,7 @@ def block_operators(
     )  # fmt: skip
     yield BlockOperator(
         name="attention", kind="attention", output_channels=made,
-        shape=Attention(
+        shape=AttentionShape(
             sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor,
             width=(q + made) / 2 / card.heads, share=card.attention_share,
         ),
@@ -216,8 +216,9 @@ def _linear(
     copies: int = 1,
     bias: bool = False,
 ) -> BlockOperator:
+    shape = ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies)
     return BlockOperator(
-        name=name, kind="linear", shape=Product(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies),
+        name=name, kind="linear", shape=shape,
         traffic_bytes=BIAS_TRAFFIC * bias * tokens * outputs, parameters=round(inputs * outputs) * copies,
         output_channels=output_channels, saved_bytes=saved,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Literal
 
 from simulator.errors import UnknownNameError, require, require_from_0
 from simulator.language_models.accelerators import Accelerator
-from simulator.language_models.block import ACCUMULATION_TRAFFIC, Attention, BlockOperator, Product
+from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape, BlockOperator, ProductShape
 from simulator.language_models.kernels import (
     ATTENTION_SHARES,
     ELEMENT_BYTES,
@@ -84,10 +84,10 @@ def accumulation_seconds(parameters: int, gpu: Accelerator, device: DeviceModel)
 
 
 def _kernel_seconds(
-    shape: Product | Attention | None, gpu: Accelerator, device: DeviceModel, rate: float
+    shape: ProductShape | AttentionShape | None, gpu: Accelerator, device: DeviceModel, rate: float
 ) -> tuple[float, float]:
     """Of a product: its input's gradient sums over its outputs, its weight's over its rows."""
-    if isinstance(shape, Product):
+    if isinstance(shape, ProductShape):
         rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
         summed = SUMMED_BYTES if device.fused_accumulation else ELEMENT_BYTES
         orders = (
@@ -99,7 +99,7 @@ def _kernel_seconds(
             product_seconds(*order, gpu, rate, shape.groups, element_bytes=size) for *order, size in orders
         )
         return forward_s / device.matmul_efficiency, (data_s + weights_s) / device.matmul_efficiency
-    if isinstance(shape, Attention):
+    if isinstance(shape, AttentionShape):
         sizes = (shape.sequences, shape.length, shape.heads, shape.width)
         if device.keeps_scores:
             forward_s, backward_s = scored_attention_seconds(*sizes, gpu, rate)

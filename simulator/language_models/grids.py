@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from simulator.errors import require
 from simulator.language_models.model_card import ModelCard
@@ -21,6 +22,22 @@ Degrees = tuple[int, int, int, int]
 """Tensor, context, pipeline and data."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divisible:
+    """What degrees of parallelism divide, of a network that is no card; 0 heads leave tensor degrees free."""
+
+    heads: int
+    """Heads of queries."""
+    key_heads: int
+    """Heads of keys and values."""
+    sequence: int
+    """Tokens of a sequence."""
+    layers: int
+    """Blocks, or layers where there are none: stages at most."""
+    experts: int
+    """Experts of a routed layer, or 0."""
+
+
 def default_batch(card: ModelCard, devices: int) -> int:
     """Sequences of a step where nobody says: STEP_SEQUENCES for each device, halved while these are too many tokens."""
     batch = STEP_SEQUENCES * devices
@@ -30,13 +47,18 @@ def default_batch(card: ModelCard, devices: int) -> int:
 
 
 def candidate_grids(
-    card: ModelCard, devices: int, batch: int, node_devices: int = 8, strategies: Collection[str] = STRATEGIES
+    card: ModelCard | Divisible,
+    devices: int,
+    batch: int,
+    node_devices: int = 8,
+    strategies: Collection[str] = STRATEGIES,
+    most_samples: int = MOST_MICROBATCH,
 ) -> Iterator[TrainingGrid]:
     """Grids of all `devices` for steps of `batch` sequences: every split whose degrees divide the network.
 
     Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
-    LEAST_PART tokens at least, experts over as many devices as divide them; micro-batches are powers of 2; gradients
-    and parameters are shared (ZeRO-2 and -3) where there is no pipeline.
+    LEAST_PART tokens at least, experts over as many devices as divide them; micro-batches are powers of 2 up to
+    `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline.
     """
     require(devices >= 1, "devices", devices, "it is at least 1")
     require(batch >= 1, "batch_size", batch, "it is at least 1")
@@ -44,7 +66,7 @@ def candidate_grids(
         replicas, split = data * context, (tensor, context, pipeline)
         if batch % data:
             continue
-        for microbatch in (2**i for i in range(MOST_MICROBATCH.bit_length()) if batch // data % 2**i == 0):
+        for microbatch in (2**i for i in range(most_samples.bit_length()) if batch // data % 2**i == 0):
             if batch // data // microbatch > MOST_MICROBATCHES:
                 continue
             for expert in _divisors(card.experts, replicas) if card.experts else [1]:
@@ -59,7 +81,7 @@ def candidate_grids(
                         yield grid
 
 
-def _degrees(card: ModelCard, devices: int, node_devices: int) -> Iterator[Degrees]:
+def _degrees(card: ModelCard | Divisible, devices: int, node_devices: int) -> Iterator[Degrees]:
     for tensor in _divisors(devices, min(MOST_TENSOR, node_devices)):
         if card.heads % tensor or (card.key_heads % tensor and tensor % card.key_heads):
             continue

@@ -14,7 +14,7 @@ from simulator.files import read_profile
 from simulator.language_models.accelerators import Accelerator, accelerator
 from simulator.language_models.block import (
     BlockOperator,
-    Product,
+    ProductShape,
     block_operators,
     head_operator,
     norm_operator,
@@ -118,8 +118,12 @@ def modelled_profile(
         layers=tuple(layers),
         software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if stack.by_default else {}),
         notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
-        f"({gpu.sustained_source}); software of {stack.name} ({stack.source or 'stated'})",
+        f"({gpu.sustained_source}){_unsure(gpu)}; software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
+
+
+def _unsure(gpu: Accelerator) -> str:
+    return f", of which no step was compared: {gpu.uncertainty:.0%} less sure" if gpu.uncertainty else ""
 
 
 def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[LayerShape]:
@@ -227,7 +231,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
         return
-    gates = Product(rows=tokens, inputs=h, outputs=card.experts)
+    gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
     yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)

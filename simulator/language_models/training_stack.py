@@ -121,8 +121,10 @@ def stack_of_runtime(runtime: str | None, name: str) -> str | None:
 
     Those of plain torch are called "fsdp".
     """
-    named = {known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")}
-    return next((known for known in sorted(named) if read_stack(known).accelerator == name), None)
+    named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")]
+    kind = name.partition("-")[0]
+    alike = [known for known in named if read_stack(known).accelerator.partition("-")[0] == kind]
+    return min(alike, key=len, default=None)
 
 
 def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> TrainingStack:

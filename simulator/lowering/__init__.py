@@ -2,7 +2,6 @@
 
 step           ShardedModel, Cluster, Runtime -> TaskGraph
 sharded_model  ShardedModel: everything that follows from a profile and a plan, derived once and read by all who need it
-kept_answers   answers about the layers of a profile that are kept with it for its other plans
 
 tasks/         the tasks of a step: passes, what moves between them, and what synchronises gradients and weights
 symmetry/      which devices do the same at the same times, so that they are lowered and simulated once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -22,7 +22,6 @@ from simulator.lowering.exchange.crossings import Crossings, Reads, crossings_of
 from simulator.lowering.exchange.exchange_pieces import EdgeEnd
 from simulator.lowering.exchange.exchanges import Exchanges, exchanges_of
 from simulator.lowering.exchange.shard_regions import Interval, shards
-from simulator.lowering.kept_answers import Answer, kept
 from simulator.lowering.parameters.buckets import Bucket, filled_buckets, update_seconds
 from simulator.lowering.parameters.replicas import Replicas, replicas_of
 from simulator.lowering.schedules import Schedule
@@ -111,9 +110,9 @@ class ShardedModel:
         """The collective that sums a bucket, in the devices of this plan; see `Symmetry.steps`."""
         return self.symmetry.steps(bucket, cluster) if self.symmetry else bucket.steps(cluster, self.plan)
 
-    def gathers(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+    def gathers(self, bucket: Bucket) -> list[CollectiveTask]:
         """The gathers of a bucket's parameters, in the same way."""
-        return self.symmetry.gathers(bucket, cluster) if self.symmetry else bucket.gathers(cluster, self.plan)
+        return self.symmetry.gathers(bucket) if self.symmetry else bucket.gathers(self.plan)
 
     def shares(self, shared: Bucket | Replicas) -> int:
         """Among how many devices each state of a bucket or piece is shared out."""
@@ -234,7 +233,7 @@ class ShardedModel:
         if key not in self._exchanges:
             number = {device: i for i, device in enumerate(dict.fromkeys(d for end in ends for d in end.devices))}
             cuts = tuple((end.shape, end.samples, tuple(map(number.__getitem__, end.devices))) for end in ends)
-            known = self._kept(
+            known = self.profile.kept.get(
                 ("exchanges", *edge, self.plan.microbatch_size, self.plan.exchange, cuts),
                 lambda: exchanges_of(*self.edge(position, readers), self.plan.exchange),
                 sum(len(end.devices) for end in ends),
@@ -265,7 +264,7 @@ class ShardedModel:
     def cuts(self) -> tuple[object, ...]:
         """For each layer what stands for its cut, and the devices of its shards, in all plans of the profile."""
         known = {
-            id(each): self.profile.derived.setdefault(("cut", each.shape, each.samples, each.devices), object())
+            id(each): self.profile.kept.get(("cut", each.shape, each.samples, each.devices), object)
             for each in self.plan.distinct_placements
         }
         return tuple(known[id(sharding)] for sharding in self.placements)
@@ -287,7 +286,7 @@ class ShardedModel:
             intervals, layer = self.intervals(position), self.layer(position)
             return pass_costs.pass_seconds(self.profile, layer, intervals, sharding, bound)
 
-        return self._kept(key, seconds, math.prod(sharding.shape))
+        return self.profile.kept.get(key, seconds, math.prod(sharding.shape))
 
     def pass_bytes(self, position: int) -> Floats:
         """(saved, output, working) bytes of each shard of one micro-batch, shape (3, shards)."""
@@ -305,12 +304,10 @@ class ShardedModel:
         for (shape, samples), run in groupby(range(len(cuts)), key=cuts.__getitem__):
             positions = tuple(run)
             key = ("pass_columns", positions[0], positions[-1], self.plan.microbatch_size, shape, samples)
-            runs.append(self._kept(key, partial(self._pass_columns, positions), math.prod(shape) * len(positions)))
+            shards = math.prod(shape) * len(positions)
+            runs.append(self.profile.kept.get(key, partial(self._pass_columns, positions), shards))
         return np.concatenate(runs, axis=1)
 
     def _pass_columns(self, positions: Sequence[int]) -> Floats:
         columns = [np.concatenate([self.pass_seconds(i), self.pass_bytes(i)]) for i in positions]
         return np.concatenate(columns, axis=1)
-
-    def _kept(self, key: Hashable, make: Callable[[], Answer], size: int) -> Answer:
-        return kept(self.profile, key, make, size)

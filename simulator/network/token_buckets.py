@@ -32,10 +32,9 @@ KNEE = 2.0
 
 def depths_bytes(cluster: Cluster) -> Floats:
     """Of the bucket of each link in bytes, (links,): 0 where its curve shows none; kept with the cluster."""
-    if depths_bytes not in cluster.derived:
-        cluster.derived[depths_bytes] = np.array([_depth_bytes(link) for link in cluster.links], dtype=np.float64)
-    known: Floats = cluster.derived[depths_bytes]
-    return known
+    return cluster.kept.get(
+        depths_bytes, lambda: np.array([_depth_bytes(link) for link in cluster.links], dtype=np.float64)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +51,7 @@ class Shaped:
 
 def shaped(graph: TaskGraph, cluster: Cluster, start_s: Floats, end_s: Floats) -> Shaped:
     """What finds which tokens in a timeline of the graph, whose step begins with full buckets."""
-    depth, over = depths_bytes(cluster), paths(graph.routes, cluster)
+    depth, over = depths_bytes(cluster), paths(graph.routes, cluster, graph.kept)
     later, paced = np.zeros(len(graph)), graph.bytes.copy()
     tokens, known_s = depth.copy(), np.zeros(len(depth))
     rates = [link.curve.bytes_per_s if link.curve else link.bandwidth_bytes_per_s for link in cluster.links]

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
+from simulator.kept import Kept
+from simulator.network.collective_times import members, placement, time_of
 from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 
 
@@ -18,16 +20,21 @@ from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 class Paths:
     """Routes laid over a cluster's links; route r crosses link[start[r] : start[r + 1]], each `weight` times.
 
-    delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed.
-    Both are of one copy. measured: a link of the route carries a curve.
+    load: as the weight, of a message by how much more of its wires' bandwidth collectives get than it does. delay_s:
+    latency of all rounds. cap_bytes_per_s: what its wires allow a message, or a collective of few members of a host.
+    rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed. They are of one copy. measured: a
+    link of the route carries a curve. together: it is a collective's.
     """
 
     start: Ints  # [routes + 1]
     link: Ints
     weight: Floats
+    load: Floats
     delay_s: Floats  # [routes]
+    cap_bytes_per_s: Floats  # [routes]
     rate_bytes_per_s: Floats  # [routes]
     measured: npt.NDArray[np.bool_]  # [routes]
+    together: npt.NDArray[np.bool_]  # [routes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,41 +51,46 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpeeds:
-    """By link of a cluster, shape (links,); curved: whether it carries a measured curve."""
+    """By link of a cluster, shape (links,); message_bytes_per_s: of a message alone, and message_load: how much of a
+    wire's bandwidth it takes for a byte. curved: whether it carries a measured curve."""
 
     latency_s: Floats
     bandwidth_bytes_per_s: Floats
+    message_bytes_per_s: Floats
+    message_load: Floats
     curved: npt.NDArray[np.bool_]
 
 
 def link_speeds(cluster: Cluster) -> LinkSpeeds:
     """How fast the links are; kept with the cluster."""
-    if link_speeds not in cluster.derived:
-        cluster.derived[link_speeds] = LinkSpeeds(
-            latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
-            bandwidth_bytes_per_s=np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64),
-            curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
-        )
-    known: LinkSpeeds = cluster.derived[link_speeds]
-    return known
+    return cluster.kept.get(link_speeds, lambda: _link_speeds(cluster))
 
 
-_MOST_KEPT = 1024
-"""Sets of routes whose ways are kept, with a cluster and by themselves."""
-_latest: list[tuple[Sequence[Route], Cluster, Paths]] = []
+def _link_speeds(cluster: Cluster) -> LinkSpeeds:
+    bandwidth = np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64)
+    message = np.array([link.of_message_bytes_per_s for link in cluster.links], dtype=np.float64)
+    wires = np.array([link.wires for link in cluster.links], dtype=np.float64)
+    return LinkSpeeds(
+        latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
+        bandwidth_bytes_per_s=bandwidth,
+        message_bytes_per_s=message,
+        message_load=bandwidth / wires / message,
+        curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
+    )
 
 
-def paths(routes: Sequence[Route], cluster: Cluster) -> Paths:
+def paths(routes: Sequence[Route], cluster: Cluster, kept: Kept | None = None) -> Paths:
     """The links, latency and bandwidth of every route.
 
-    Those of the latest call are kept: a step's simulation and its report ask for the same.
+    kept: of what has these routes and no others; a step's simulation and its report ask for the same.
     """
-    for of_routes, of_cluster, known in _latest:
-        if of_routes is routes and of_cluster is cluster:
-            return known
-    over = _paths(_ways(routes, cluster), cluster)
-    _latest[:] = [(routes, cluster, over)]
-    return over
+
+    def ways() -> _Ways:
+        return cluster.ways.get((_ways_of, tuple(routes)), lambda: _ways_of(routes, cluster))
+
+    if kept is None:
+        return _paths(routes, ways(), cluster)
+    return kept.latest(paths, cluster, lambda: _paths(routes, kept.latest(_ways_of, cluster.ways, ways), cluster))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +99,7 @@ class _Ways:
 
     start, link, weight: as in Paths; crossing: the route of each. alone, alone_link, alone_weight: the route, link and
     weight of one copy. hop, hop_link: of every pair of one copy, numbered through all routes; pair: the route of each.
-    rounds: of every route.
+    rounds: of every route. message: whether it is one, and together: whether it is a collective's, by route.
     """
 
     start: Ints
@@ -101,30 +113,11 @@ class _Ways:
     hop_link: Ints
     pair: Ints
     rounds: Ints
+    message: npt.NDArray[np.bool_]
+    together: npt.NDArray[np.bool_]
 
 
-_latest_ways: dict[int, tuple[Sequence[Route], dict[Any, Any], _Ways]] = {}
-"""By the id of a set of routes, which stays its own while the set is in here."""
-
-
-def _ways(routes: Sequence[Route], cluster: Cluster) -> _Ways:
-    """The ways of routes, kept with the cluster; those of the latest sets are known by the sets themselves."""
-    latest = _latest_ways.get(id(routes))
-    if latest is not None and latest[1] is cluster.known_ways:
-        return latest[2]
-    key = _ways, tuple(routes)
-    if key not in cluster.known_ways:
-        if len(cluster.known_ways) >= _MOST_KEPT:
-            cluster.known_ways.clear()
-        cluster.known_ways[key] = _laid_over(routes, cluster)
-    ways: _Ways = cluster.known_ways[key]
-    if len(_latest_ways) >= _MOST_KEPT:
-        del _latest_ways[next(iter(_latest_ways))]
-    _latest_ways[id(routes)] = routes, cluster.known_ways, ways
-    return ways
-
-
-def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
+def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
     crossed = [link_weights(route, cluster) for route in routes]
     alone = [cluster.link_weights(route.single) for route in routes]
     hops = [cluster.route(*pair) for route in routes for pair in route.single]
@@ -141,23 +134,38 @@ def _laid_over(routes: Sequence[Route], cluster: Cluster) -> _Ways:
         hop_link=np.array([link for links in hops for link in links], dtype=np.int64),
         pair=np.repeat(np.arange(len(routes)), [len(route.single) for route in routes]),
         rounds=np.array([route.latencies for route in routes], dtype=np.int64),
+        message=np.array([route.is_message for route in routes], dtype=np.bool_),
+        together=np.array([bool(route.collective) for route in routes], dtype=np.bool_),
     )
 
 
-def _paths(ways: _Ways, cluster: Cluster) -> Paths:
+def _paths(routes: Sequence[Route], ways: _Ways, cluster: Cluster) -> Paths:
     speeds = link_speeds(cluster)
     # added up hop by hop, as `Cluster.latency_s` does
     of_pair = np.bincount(ways.hop, weights=speeds.latency_s[ways.hop_link], minlength=len(ways.pair))
-    longest, narrowest = np.zeros(len(ways.rounds)), np.full(len(ways.rounds), inf)
+    longest, narrowest, cap = np.zeros(len(ways.rounds)), *np.full((2, len(ways.rounds)), inf)
     np.maximum.at(longest, ways.pair, of_pair)
     np.minimum.at(narrowest, ways.alone, speeds.bandwidth_bytes_per_s[ways.alone_link] / ways.alone_weight)
+    load = ways.weight
+    if not cluster.is_formula:
+        np.minimum.at(cap, ways.alone, speeds.message_bytes_per_s[ways.alone_link])
+        cap[~ways.message] = inf
+        load = np.where(ways.message[ways.crossing], load * speeds.message_load[ways.link], load)
+        for number in np.flatnonzero(ways.together).tolist():
+            group = members(routes[number])
+            if len(group) > 1:
+                cap[number] = placement(cluster, group, routes[number].collective).cards_bytes_per_s
+    narrowest = np.where(ways.message & np.isfinite(cap), cap, np.minimum(narrowest, cap))
     return Paths(
         start=ways.start,
         link=ways.link,
         weight=ways.weight,
+        load=load,
         delay_s=ways.rounds * longest,
+        cap_bytes_per_s=cap,
         rate_bytes_per_s=narrowest,
         measured=np.bincount(ways.crossing[speeds.curved[ways.link]], minlength=len(ways.rounds)) > 0,
+        together=ways.together,
     )
 
 
@@ -166,10 +174,7 @@ def demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
 
     The latest is kept with the graph, as a step's report asks for what its simulation did.
     """
-    kept: tuple[Paths, Demand] | None = graph.derived.get(demand)
-    if kept is None or kept[0] is not over:
-        kept = graph.derived[demand] = over, _demand(graph, cluster, over)
-    return kept[1]
+    return graph.kept.latest(demand, over, lambda: _demand(graph, cluster, over))
 
 
 def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
@@ -181,13 +186,30 @@ def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
     contends = joined & ~(graph.seconds > 0)
     delay_s = np.where(contends, np.append(over.delay_s, 0.0)[route], graph.seconds)
     work = np.where(contends, graph.bytes, 0.0)
+    if cluster.times_collectives:
+        _ask_library(graph, cluster, contends & np.append(over.together, False)[route], delay_s, work)
     if over.measured.any():
-        curved = np.flatnonzero(contends & np.append(over.measured, False)[route])
+        timed = cluster.times_collectives & np.append(over.together, False)
+        curved = np.flatnonzero(contends & (np.append(over.measured, False) & ~timed)[route])
         sizes, which = np.unique(np.stack([route[curved], graph.bytes[curved]]), axis=1, return_inverse=True)
         seconds = [_curve_s(graph.routes[int(r)], size, cluster) for r, size in sizes.T.tolist()]
         work[curved] = np.array(seconds)[which.reshape(-1)] * over.rate_bytes_per_s[route[curved]]
         delay_s[curved] = 0.0
     return Demand(delay_s=delay_s, work=work, contends=contends)
+
+
+def _ask_library(
+    graph: TaskGraph, cluster: Cluster, together: npt.NDArray[np.bool_], delay_s: Floats, work: Floats
+) -> None:
+    """Let collectives take what the cluster's library or curves say, each size over each route asked for once."""
+    tasks = np.flatnonzero(together)
+    tasks = tasks[np.lexsort((graph.bytes[tasks], graph.route[tasks]))]
+    new = np.flatnonzero(np.diff(graph.route[tasks], prepend=-1) | (np.diff(graph.bytes[tasks], prepend=-1.0) != 0))
+    for first, end in pairwise([*new.tolist(), len(tasks)]):
+        task = tasks[first]
+        time = time_of(cluster, graph.routes[graph.route[task]], float(graph.bytes[task]))
+        if time is not None:
+            delay_s[tasks[first:end]], work[tasks[first:end]] = time.delay_s, time.work
 
 
 def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
@@ -198,7 +220,7 @@ def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:
 
 def uncontended_s(graph: TaskGraph, cluster: Cluster) -> Floats:
     """`alone_s` of a graph on a cluster."""
-    over = paths(graph.routes, cluster)
+    over = paths(graph.routes, cluster, graph.kept)
     return alone_s(graph, over, demand(graph, cluster, over))
 
 
@@ -209,7 +231,7 @@ def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
 
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
-    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster)
+    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster, graph.kept)
     per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
     sizes = np.repeat(per_route, np.diff(over.start)) * over.weight  # [links of all routes]
     return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,6 @@ class StartedRun:
     """As `--runtime` names it."""
     card: ModelCard
     grid: TrainingGrid
-    blocks: tuple[int, ...] = ()
-    """Of each stage, where that is said; empty: the runtime's own choice."""
     precision: str = "bf16"
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
@@ -143,9 +142,8 @@ def grid_of(
 def source_of(launch: str | None, config: str | None, model: str | None, devices: int | None) -> Source:
     """What stands in a command line, a script or a file. Raises InputError, OSError."""
     if launch is not None:
-        path = Path(launch)
-        is_file = len(launch) < 4000 and "\n" not in launch and path.is_file()
-        text = file_gate.read_text(path, MOST_BYTES) if is_file else launch
+        is_file = os.path.isfile(launch)  # of a line that is too long for a name, too
+        text = file_gate.read_text(Path(launch), MOST_BYTES) if is_file else launch
         source = _of_command(text, launch if is_file else "--launch")
     else:
         source = Source(name=str(config), content=_content(Path(str(config))))

@@ -32,8 +32,10 @@ def read(source: Source) -> StartedRun:
     grid = grid_of(source, recomputation="full" if fsdp.get("fsdp_activation_checkpointing") else "none")
     precision = {"no": "fp32"}.get(str(content.get("mixed_precision", "no")), str(content.get("mixed_precision")))
     offloads = ("fsdp_offload_params",) if fsdp.get("fsdp_offload_params") else ()
+    group = source.processes if named == "HYBRID_SHARD" and source.processes and machines > 1 else 0
+    grid = replace(grid, zero_stage=stage if grid.data > 1 else 0, shard_group=group)
     return StartedRun(
-        runtime="fsdp2", card=source.read_card(), grid=replace(grid, zero_stage=stage if grid.data > 1 else 0),
+        runtime="fsdp2", card=source.read_card(), grid=grid,
         precision=precision, unread=(*offloads, "micro-batch: one sequence is taken"),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError, UnknownNameError
@@ -47,18 +48,25 @@ def read(source: Source) -> StartedRun:
     own = Options(options, source.name)
     card = _card(own, source)
     tensor, pipeline = (own.count(f"{kind}-model-parallel-size", default=1) for kind in ("tensor", "pipeline"))
+    text = own.text("pipeline-model-parallel-layout")
+    chunks = own.count("num-virtual-stages-per-pipeline-rank", default=0)
+    if of_chunk := own.count("num-layers-per-virtual-pipeline-stage", default=0):
+        chunks = card.layers // pipeline // of_chunk
     grid = grid_of(
         source, tensor=tensor, pipeline=pipeline, context=own.count("context-parallel-size", default=1),
         expert=own.count("expert-model-parallel-size", default=1), zero_stage=_zero_stage(own),
         microbatch=own.count("micro-batch-size", default=1), batch=own.count("global-batch-size", default=0) or None,
-        recomputation=_recomputation(own),
+        recomputation=_recomputation(own), layout=_layout(text, card, pipeline), chunks=chunks or 1,
+        sequence_parallel=own.has("sequence-parallel") or tensor == 1,
     )  # fmt: skip
-    blocks = _blocks(own.text("pipeline-model-parallel-layout"), card, pipeline)
+    groups = own.count("num-distributed-optimizer-instances", default=1)
+    if groups > 1:
+        grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
-    own.has("sequence-parallel", *HARMLESS)
+    own.has(*HARMLESS)
     unread, ignored = own.left(CHANGES)
     return StartedRun(
-        runtime="megatron", card=card, grid=grid, blocks=blocks, precision=precision, unread=unread + _foreign(options),
+        runtime="megatron", card=card, grid=grid, precision=precision, unread=unread + _foreign(options),
         ignored=ignored,
     )  # fmt: skip
 
@@ -153,27 +161,26 @@ def _zero_stage(own: Options) -> int:
 
 
 def _recomputation(own: Options) -> str:
+    """Groups of blocks count as whole blocks that are recomputed, which keeps more and takes as long."""
     kind = own.text("recompute-granularity") or ("selective" if own.has("recompute-activations") else "none")
-    if (
-        kind == "full"
-        and own.text("recompute-method") == "uniform"
-        and own.count("recompute-num-layers", default=1) > 1
-    ):
-        raise InputError("recompute-num-layers is above 1: groups of blocks are recomputed, which no grid says; take 1")
-    return kind
+    own.text("recompute-method", "recompute-num-layers")
+    own.text("recompute-num-layers")
+    modules = own.text("recompute-modules") or "core_attn"
+    return "+".join(modules.split()) if kind == "selective" and modules != "core_attn" else kind
 
 
-def _blocks(text: str | None, card: ModelCard, pipeline: int) -> tuple[int, ...]:
-    """Of each stage, of "Et*9|t*8L" or "Ett|(tt|)*3,tL"."""
+def _layout(text: str | None, card: ModelCard, pipeline: int) -> str:
+    """Blocks by stage, such as "9,8", of "Et*9|t*8L"; what says more, such as "Ett|(tt|)*3,tL", as it stands."""
     if not text:
-        return ()
+        return ""
     unrolled = text.replace(",", "")
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         unrolled = re.sub(pattern, lambda match: match.group(1) * min(int(match.group(2)), 2000), unrolled)
     counts = tuple(stage.count("t") for stage in unrolled.split("|"))
-    if len(counts) != pipeline or sum(counts) != card.layers:
+    if len(counts) % pipeline or sum(counts) != card.layers:
         raise InputError(
             f"pipeline-model-parallel-layout is {text[:60]!r}: it has {len(counts)} stages of {sum(counts)} blocks; "
             f"{pipeline} and {card.layers} are read"
         )
-    return counts
+    plain = len(counts) == pipeline and unrolled.startswith("E") and unrolled.endswith("L") and "|L" not in unrolled
+    return ",".join(map(str, counts)) if plain else text

@@ -47,22 +47,21 @@ def read(source: Source) -> StartedRun:
     )  # fmt: skip
     replicate = own.count("parallelism.data_parallel_replicate_degree", default=1)
     shard = own.count("parallelism.data_parallel_shard_degree", default=-1)
-    if replicate == 1 and grid.data * context > 1:
+    whole_shard = shard if shard > 0 else grid.data // replicate
+    if whole_shard * context > 1:
         after = own.text("parallelism.fsdp_reshard_after_forward") or "default"
         whole = after == "never" or (after == "default" and pipeline > 1)
-        grid = replace(grid, zero_stage=2 if whole else 3)
-    hybrid = (
-        (f"replicate {replicate} x shard {shard}: taken as replicas alone",)
-        if replicate > 1 and shard not in (1, -1)
-        else ()
-    )
-    own.text("parallelism.pipeline_parallel_schedule", "training.disable_cuda_graphs")
+        group = whole_shard * context if replicate > 1 else 0
+        grid = replace(grid, zero_stage=2 if whole else 3, shard_group=group)
+    own.text("training.disable_cuda_graphs")
+    if (own.text("parallelism.pipeline_parallel_schedule") or "").startswith("Interleaved") and pipeline > 1:
+        grid = replace(grid, chunks=2)
     unread, ignored = own.left(CHANGES)
     return StartedRun(
         runtime="torchtitan",
         card=replace(card, sequence=sequence),
         grid=grid,
-        unread=(*hybrid, *unread),
+        unread=unread,
         ignored=ignored,
     )
 
@@ -81,7 +80,7 @@ def _card(own: Options, source: Source) -> ModelCard:
     return read_card(started)
 
 
-def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, int | None]:
+def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, Any]:
     """Sequences of a micro-batch and of a step, by today's options or those of before."""
     today = own.count("training.num_tokens_per_microbatch_per_dp_rank", default=0)
     if today:
@@ -103,7 +102,7 @@ def _recomputation(own: Options) -> str:
         if own.has(f"activation-checkpoint:{kind}", f"activation_checkpoint:{kind}"):
             mode = kind
     own.text("activation_checkpoint.selective_ac_option")
-    return "full" if mode == "full" else "none" if mode == "none" else "selective"
+    return mode if mode in ("full", "none") else "op"
 
 
 def _flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:

@@ -61,7 +61,7 @@ def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
 
     A task that takes no time holds up no other.
     """
-    compute = graph.kept(_previous_on_device, lambda: np.flatnonzero(~graph.is_transfer))
+    compute = graph.kept.get(_previous_on_device, lambda: np.flatnonzero(~graph.is_transfer))
     before, device = np.full(len(graph), -1, dtype=np.int64), graph.device[compute]
     previous = previous_of_owner(timeline.start_s[compute], timeline.end_s[compute], device)
     before[compute] = np.where(previous >= 0, compute[previous], -1) if len(compute) else previous

@@ -70,10 +70,10 @@ def _changes(graph: TaskGraph, timeline: Timeline, ahead: bool = False) -> tuple
 
     ahead: what collectives fill is taken as soon as its reader is launched.
     """
-    ends, starts, owner, change = graph.kept(_changing, lambda: _changing(graph))
+    ends, starts, owner, change = graph.kept.get(_changing, lambda: _changing(graph))
     taken_s = timeline.start_s[starts]
     if ahead:
-        number, reader = graph.kept(_readers, lambda: _readers(graph))
+        number, reader = graph.kept.get(_readers, lambda: _readers(graph))
         behind = taken_s[len(starts) - len(number) :]  # allocations elsewhere stand last
         behind[number >= 0] = np.minimum(behind, launched_s(graph, timeline)[reader])[number >= 0]
     return np.concatenate([timeline.end_s[ends], taken_s]), owner, change

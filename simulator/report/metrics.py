@@ -169,10 +169,8 @@ def broken_rule(model: ShardedModel, runtime: Runtime) -> str:
 
 def one_device_s(profile: Profile, cluster: Cluster, batch_size: int, work: float = 1.0) -> float:
     """The whole batch on the fastest worker alone, layer after layer, with the update; work: of the mean sample."""
-    key = "one_device_s", batch_size, work
-    if key not in profile.derived:
-        profile.derived[key] = _one_device_s(profile, batch_size, work)
-    return float(profile.derived[key] / max(cluster.speeds[: cluster.workers]))
+    alone_s = profile.kept.get(("one_device_s", batch_size, work), lambda: _one_device_s(profile, batch_size, work))
+    return alone_s / max(cluster.speeds[: cluster.workers])
 
 
 def _one_device_s(profile: Profile, batch_size: int, work: float) -> float:

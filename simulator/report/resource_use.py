@@ -61,7 +61,7 @@ def occupied_s(graph: TaskGraph, timeline: Timeline, owner: Ints) -> tuple[Float
     owner: by device, the one whose tasks stand for its own, shape (devices,), as all that are returned.
     """
     count = len(owner)
-    tasks, places = graph.kept((_on_devices, count), lambda: _on_devices(graph, owner))
+    tasks, places = graph.kept.get((_on_devices, count), lambda: _on_devices(graph, owner))
     end_s = timeline.end_s[tasks]
     covered = covered_s(taken_s(graph, timeline)[tasks], end_s, places, 2 * count)
     active_s, taken = covered[:count][owner], covered[count:][owner]

@@ -72,17 +72,17 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
     carried = link_bytes(graph, cluster)
     return StepTotals(
         step_s=timeline.step_s,
-        compute_s=graph.kept((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner],
+        compute_s=graph.kept.get((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner],
         busy_s=busy_s,
         launch_s=launch_s,
         exposed_s=exposed_s,
         peak_bytes=memory.peak_bytes(graph, timeline, cluster)[owner],
         static_bytes=graph.static_bytes,
-        communication=graph.kept((_communication, devices), lambda: _communication(graph, devices)),
+        communication=graph.kept.get((_communication, devices), lambda: _communication(graph, devices)),
         carried_bytes=carried,
         shares=partial(path_shares, graph, cluster, timeline),
         critical_path_s=critical_path_s(graph, cluster),
-        tasks=graph.kept(_tasks, lambda: _tasks(graph, owner)),
+        tasks=graph.kept.get(_tasks, lambda: _tasks(graph, owner)),
         layers=DeferredRows(len(model.profile.layers), lambda: layers_use(model, graph)),
         engine=timeline.engine,
     )

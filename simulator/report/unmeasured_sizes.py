@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 
 from simulator.lowering.costs.typical_scaling import BOUNDS, Direction, device_class
-from simulator.lowering.kept_answers import kept
 from simulator.lowering.sharded_model import ShardedModel
 
 
@@ -70,7 +69,7 @@ def _bounds_s(model: ShardedModel, position: int) -> tuple[float, float, float]:
 
     cut, classes = model.placements[position], model.replica_classes
     key = "bounds_s", model.profile.alike[position], model.plan.microbatch_size, cut.shape, cut.samples
-    return kept(model.profile, (*key, classes.tobytes()), bounds_s, len(cut.devices) * len(classes))
+    return model.profile.kept.get((*key, classes.tobytes()), bounds_s, len(cut.devices) * len(classes))
 
 
 def _cut(model: ShardedModel, position: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ evaluate        one point: partition, simulate, measure            Point -> Poin
 runner          all points on an engine (engines: processes, Dask)
 results_table   one row per point, in SQLite, written as points finish
 queries         best, across, pareto; chart, pictures and export show them
-bounds, search  the best plan by pruning and local search
+bounds          what no plan, and no simulation of one, is below
 
 Nothing here imports the strategies: the composer of a sweep passes `load` and `options` of their registry in.
 """

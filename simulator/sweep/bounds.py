@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.costs.shard_costs import shard_seconds
-from simulator.network.transfers import link_bytes
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.gradients import static_bytes
 from simulator.ordered_sum import ordered_sum
-from simulator.report.critical_path import critical_path_s
-from simulator.taskgraph import TaskGraph
+from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Layer, Profile
+
+ROUNDING = 1e-9
 
 
 def least_compute_s(profile: Profile, batch_size: int) -> float:
@@ -51,14 +55,23 @@ def dollars_bound(profile: Profile, cluster: Cluster, batch_size: int) -> float:
     return least_compute_s(profile, batch_size) * min(prices, default=0.0) / 3600
 
 
-def graph_bound_s(graph: TaskGraph, cluster: Cluster) -> float:
-    """Lower bound in seconds on any simulation of `graph`: its busiest device, its busiest link, its longest chain.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """What no simulation is below."""
 
-    Links count at their nominal bandwidth, and not at all where measured curves stand in for it.
-    """
-    computes = ~graph.is_transfer
-    busiest_s = np.bincount(graph.device[computes], weights=graph.seconds[computes]).max(initial=0.0)
-    measured = any(link.curve for link in cluster.links) or bool(graph.seconds[graph.is_transfer].any())
-    bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
-    links_s = 0.0 if measured else (link_bytes(graph, cluster) / bandwidths).max(initial=0.0)
-    return float(max(busiest_s, links_s, critical_path_s(graph, cluster)))
+    step_s: float
+    peak_bytes: float
+
+
+def plan_bound(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Bound:
+    """Of a plan that is not lowered: its busiest device computes all its micro-batches, its fullest one holds its
+    states."""
+    plan, columns = model.plan, model.pass_columns()
+    devices = np.concatenate([np.asarray(each) for each in model.devices])
+    busy_s = np.bincount(devices, weights=columns[0] + columns[1], minlength=len(cluster.devices))
+    busy_s = busy_s / np.array(cluster.speeds) * plan.microbatches * min(plan.work or (1.0,))
+    held_bytes = static_bytes(model, cluster, runtime)
+    return Bound(
+        step_s=float(busy_s.max()) * (1 - ROUNDING) + runtime.step_overhead_s,
+        peak_bytes=float(held_bytes.max()) * (1 - ROUNDING),
+    )

@@ -6,12 +6,12 @@ Ranks that may use a core in common share all cores that any of them may use.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.cluster import Cluster
+from traces.lab.child_processes import usable_cores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class CoreGroup:
 def own_cores() -> tuple[str, list[int]]:
     """This machine, and the cores that this process may use."""
     boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else "", sorted(os.sched_getaffinity(0))
+    return boot.read_text().strip() if boot.exists() else "", usable_cores()
 
 
 def core_groups(by_rank: Sequence[tuple[str, Sequence[int]]]) -> list[CoreGroup]:

@@ -171,7 +171,7 @@ def summary(profile: Profile) -> str:
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command line."""
     parser = OneLineParser(prog="shardscope capture", description="Measure a network layer by layer.")
-    parser.add_argument("model", help=f"package.module:callable, or one of {', '.join(ZOO)}")
+    parser.add_argument("model", help=f"package.module:callable, whose code runs here, or one of {', '.join(ZOO)}")
     parser.add_argument("--batch-size", type=count, required=True, help="samples per step")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")

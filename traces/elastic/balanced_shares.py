@@ -9,7 +9,6 @@ at two numbers of samples, which gives a_i + b_i x for each; `lowering/costs/sam
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from simulator.lowering.costs.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
 from traces.elastic.elastic_worker import TrainingJob
 from traces.elastic.process_group import ElasticProcessGroup
+from traces.lab.child_processes import usable_cores
 from traces.lab.cpu_throttle import Throttle
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
@@ -46,7 +46,7 @@ def measure_shares(
     training: TrainingJob, shares: Sequence[int], speeds: Sequence[float] = SPEEDS, steps: int = STEPS
 ) -> MeasuredShares:
     """Train with these shares on throttled processes. Raises RunError where none can be throttled."""
-    cores = len(os.sched_getaffinity(0)) * FREE / sum(speeds)
+    cores = len(usable_cores()) * FREE / sum(speeds)
     devices = tuple(range(len(speeds)))
     with ExitStack() as stack:
         throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]

@@ -34,6 +34,7 @@ from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
 from traces.elastic.membership_changes import measured_change
 from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab import namespaces
+from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 
 SIZES_BYTES = (1 << 20, 1 << 22, 1 << 24, 1 << 26)
@@ -151,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if reason:
         print(f"{reason}; measuring over loopback instead", file=sys.stderr)
     with Lab(cluster) if not reason else nullcontext() as lab:
-        measured = overheads(cluster, lab, sorted(os.sched_getaffinity(0)))
+        measured = overheads(cluster, lab, usable_cores())
     files.write_yaml(measured, args.output)
     print(f"{args.output}: {'; '.join(measured.sources)}")
     return 0

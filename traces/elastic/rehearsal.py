@@ -14,7 +14,6 @@ and every loss is compared with that of one process without any membership chang
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from simulator.workload import Profile
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
 from traces.elastic.membership_changes import MembershipChange, losses, measured_change, samples_seen
 from traces.elastic.process_group import ElasticProcessGroup
+from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 from traces.results.executions import nearest_to_median
 from traces.results.validation_cases import LabNetwork
@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--batch-size", metavar="B", type=int, default=64)
     args = parser.parse_args(argv)
-    cores = sorted(os.sched_getaffinity(0))
+    cores = usable_cores()
     nominal = LabNetwork(ranks=8, mbit=1000).cluster(cores)
     cluster: Cluster = read_cluster(args.cluster) if args.cluster else nominal
     training = TrainingJob(model="vgg_small", batch_size=args.batch_size)

@@ -13,6 +13,7 @@ of the GPU, joined to the call that launched it by its correlation. The spans of
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,11 @@ BACKWARD = "autograd::engine::evaluate_function: "
 _HOST = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "runtime"})
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
+_READ = frozenset({
+    "correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems", "Input Dims",
+    "Input type", "Sequence number",
+})  # fmt: skip
+"""The arguments of events that are read; the others are most of a long file."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -113,12 +119,18 @@ def _content(path: Path) -> Any:
 
 
 def _without_the_rest(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Drops at once the events that nobody reads, most of a long file."""
+    """Drops at once the events that nobody reads, and the arguments of the others: most of a long file."""
     if "ph" not in entry:
         return entry
     category = entry.get("cat")
-    known = isinstance(category, str) and category.lower() in _HOST | _CALLS | _WORK
-    return entry if entry["ph"] == "X" and known else None
+    if entry["ph"] != "X" or not isinstance(category, str) or category.lower() not in _HOST | _CALLS | _WORK:
+        return None
+    name, arguments = entry.get("name"), entry.get("args")
+    if isinstance(name, str):
+        entry["name"] = sys.intern(name)
+    if isinstance(arguments, dict):
+        entry["args"] = {key: value for key, value in arguments.items() if key in _READ}
+    return entry
 
 
 def _checked(path: Path, event: dict[str, Any]) -> dict[str, Any]:
@@ -133,8 +145,9 @@ def _checked(path: Path, event: dict[str, Any]) -> dict[str, Any]:
     arguments = event.get("args", {})
     if not isinstance(arguments, dict):
         _refuse(path, f"args of {name[:60]!r} is {str(arguments)[:60]!r}", "it maps names to values")
-    thread = (str(event.get("pid")), str(event.get("tid")))
-    return {**event, "name": writable(name), "cat": event["cat"].lower(), "args": arguments, "thread": thread}
+    thread = (sys.intern(str(event.get("pid"))), sys.intern(str(event.get("tid"))))
+    event |= {"name": sys.intern(writable(name)), "cat": event["cat"].lower(), "args": arguments, "thread": thread}
+    return event
 
 
 def _spans(events: Sequence[dict[str, Any]], origin_us: float) -> tuple[list[Span], dict[Any, Span]]:

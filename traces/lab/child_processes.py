@@ -71,8 +71,14 @@ def kill_processes(processes: Iterable[subprocess.Popen[bytes]]) -> None:
 
 def dies_with(parent: int) -> bool:
     """Let the kernel kill this process when process `parent`, its own, ends; False where that has ended already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not even a killed parent leaves children behind
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # not even a killed parent leaves children behind
     return os.getppid() == parent
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use, in order; all of the machine's where the system does not say."""
+    return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [*range(os.cpu_count() or 1)]
 
 
 def set_priority(niceness: int) -> None:

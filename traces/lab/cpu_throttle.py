@@ -6,6 +6,7 @@ Needs root and the cpu controller, of either version of control groups; `availab
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,8 @@ _OLD, _NEW = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")
 
 def available() -> str | None:
     """None where processes can be throttled, else the plain reason why not."""
+    if not sys.platform.startswith("linux"):
+        return f"control groups are Linux's alone, and this is {sys.platform}"
     if os.geteuid() != 0:
         return "control groups need root: run with sudo"
     if not _OLD.is_dir() and "cpu" not in _controllers():

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack, suppress
@@ -27,6 +28,8 @@ _NAMESPACES = Path("/run/netns")
 
 def available() -> str | None:
     """None where a lab can be made, else the plain reason why not."""
+    if not sys.platform.startswith("linux"):
+        return f"network namespaces are Linux's alone, and this is {sys.platform}"
     missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
     if missing:
         return f"no {' and no '.join(missing)} command: install iproute2"

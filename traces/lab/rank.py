@@ -76,7 +76,7 @@ def run(folder: Path, number: int, parent: int) -> None:
 
 
 def _called(job: Job, rank: Rank, folder: Path) -> Any:
-    if job.cores:
+    if job.cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, job.cores[rank.number])
     module, _, function = job.target.partition(":")
     target = getattr(importlib.import_module(module), function)

@@ -11,7 +11,6 @@ Networks are drawn (traces/validation/random_networks.py); collectives block, as
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.runtime_overheads import wrapped_overhead_s
+from traces.lab.child_processes import usable_cores
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.blocking import blocking
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--networks", type=int, default=2)
     args = parser.parse_args(argv)
     args.folder.mkdir(parents=True, exist_ok=True)
-    cores = sorted(os.sched_getaffinity(0))[:RANKS]
+    cores = usable_cores()[:RANKS]
     errors = []
     for run in runs(args.seed, args.networks):
         predicted_s, sent = _predicted(args.folder, run, cores)

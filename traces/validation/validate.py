@@ -38,6 +38,7 @@ from simulator.run import run as simulate
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.lab import namespaces
+from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
 from traces.results.run_speed import error_at_run_speed
@@ -85,7 +86,7 @@ def validate(
     reason = namespaces.available()
     if reason:
         raise RunError(f"validation compares with runs on a shaped network, and there is none: {reason}")
-    cores = sorted(os.sched_getaffinity(0))[:2]
+    cores = usable_cores()[:2]
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)

@@ -18,7 +18,6 @@ import numpy as np
 
 from simulator.lowering.exchange.reshard import Target, Term, groups_of
 from simulator.lowering.exchange.shard_regions import Interval, channel_bytes, split
-from simulator.lowering.kept_answers import kept
 from simulator.plan import Sharding
 from simulator.taskgraph import Ints
 from simulator.workload import DTYPE_BYTES, Layer, Profile
@@ -106,7 +105,7 @@ def _own(
     """The pieces of a layer that shares its parameters with no other, kept for other plans of the profile."""
     sharding = placements[profile.layers[users[0]].name]
     key = "pieces", users[0], first[users[0]], models, sharding.shape, sharding.devices
-    return kept(profile, key, lambda: tuple(_cut(profile, users[0], sharding, first, models)), len(sharding.devices))
+    return profile.kept.get(key, lambda: tuple(_cut(profile, users[0], sharding, first, models)), len(sharding.devices))
 
 
 def _cut(profile: Profile, position: int, sharding: Sharding, first: Sequence[int], models: int) -> Iterator[Replicas]:

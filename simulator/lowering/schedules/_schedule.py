@@ -24,7 +24,8 @@ Order = Callable[[int, int, int, int], Iterator[Instruction]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """order: None leaves passes to run as soon as they are ready. several_stages: a device may hold more than one.
+    """order: None leaves passes to run as soon as they are ready. several_stages: a device may hold more than one;
+    turns: it holds two, of which the second is as far from the end of the network as the first from its beginning.
 
     splits_backward: gradients of inputs and of parameters are passes of their own. stashes_weights: an update follows
     every backward pass, with stashed versions of the weights; double_buffered: with two versions, after as many
@@ -36,6 +37,7 @@ class Schedule:
     name: str
     order: Order | None
     several_stages: bool = False
+    turns: bool = False
     splits_backward: bool = False
     stashes_weights: bool = False
     double_buffered: bool = False

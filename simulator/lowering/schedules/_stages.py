@@ -34,13 +34,20 @@ def stages_of(profile: Profile, plan: Plan) -> list[list[int]]:
         for i, devices in enumerate(sets):
             stages.setdefault(devices, []).append(i)
         return list(stages.values())
-    runs = [[i for i, _ in run] for _, run in groupby(enumerate(sets), key=lambda entry: entry[1])]
+    turn = profile.index[plan.turn] if plan.turn else len(sets)
+    runs = [[*run] for _, run in groupby(range(len(sets)), key=lambda i: (sets[i], i >= turn))]
     _check_chunks(plan, [sets[run[0]] for run in runs])
     return runs
 
 
 def _check_chunks(plan: Plan, homes: list[tuple[int, ...]]) -> None:
-    """Raise InputError unless the stages go round the devices, each as often as the others."""
+    """Raise InputError unless the stages go round the devices, each as often as the others, or down and up again."""
     places = list(dict.fromkeys(homes))
-    if len(homes) % len(places) or homes != places * (len(homes) // len(places)):
+    if load(plan.schedule).turns:
+        if homes != [*places, *reversed(places)]:
+            raise InputError(
+                f"schedule {plan.schedule!r} needs two stages on every device, down all devices and up again with the "
+                f"layer that `turn` names, but they are on {homes}"
+            )
+    elif len(homes) % len(places) or homes != places * (len(homes) // len(places)):
         raise InputError(f"schedule {plan.schedule!r} needs stages that go round all devices, but they are on {homes}")

@@ -43,7 +43,7 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
 
 def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
     """By link that is used, the number of its kind: as fast, and as often used by the same routes."""
-    over = paths(graph.routes, cluster)
+    over = paths(graph.routes, cluster, graph.kept)
     order = np.argsort(over.link, kind="stable")  # of each link the routes ascending
     route = np.repeat(np.arange(len(graph.routes)), np.diff(over.start))[order]
     users = np.stack([route, over.weight[order]], axis=1)  # (uses, 2)
@@ -53,7 +53,7 @@ def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
     kinds: dict[int, int] = {}
     for number, first, end in zip(used, begin.tolist(), [*begin[1:].tolist(), len(users)], strict=True):
         link = cluster.links[number]
-        kind = link.bandwidth_bytes_per_s, link.latency_s, link.curve, users[first:end].tobytes()
+        kind = link.speed, users[first:end].tobytes()
         kinds[number] = numbers.setdefault(kind, len(numbers))
     return kinds
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.lowering.exchange.crossings import Crossings, Reads
-from simulator.lowering.kept_answers import kept
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Ints
 
@@ -31,7 +30,7 @@ def _run_of_edges(model: ShardedModel, positions: tuple[int, ...]) -> PlainEdges
         return PlainEdges.of(positions, readers, [_edge(model, position) for position in positions])
 
     key = "edges", positions[0], positions[-1], model.plan.microbatch_size, cuts
-    return kept(model.profile, key, edges, shards)
+    return model.profile.kept.get(key, edges, shards)
 
 
 def _edge(model: ShardedModel, position: int) -> PlainEdge:
@@ -44,7 +43,7 @@ def _edge(model: ShardedModel, position: int) -> PlainEdge:
 
     alike, cuts = model.profile.read_alike[position], tuple(model.cuts[end] for end in ends)
     shards = sum(len(model.devices[end]) for end in ends)
-    return kept(model.profile, ("edge", alike, model.plan.microbatch_size, cuts), edge, shards)
+    return model.profile.kept.get(("edge", alike, model.plan.microbatch_size, cuts), edge, shards)
 
 
 class PlainEdge(NamedTuple):

@@ -153,9 +153,11 @@ def slow_down(rank: Rank, stragglers: Sequence[int]) -> None:
 
 def _payload_bytes() -> int | None:
     """Bytes that the lab's interface of this process has sent, without headers; None over loopback."""
+    if os.environ.get("GLOO_SOCKET_IFNAME") != Lab.interface:
+        return None
     for line in Path("/proc/self/net/dev").read_text().splitlines()[2:]:
         name, _, counters = line.partition(":")
-        if name.strip() == Lab.interface and os.environ.get("GLOO_SOCKET_IFNAME") == Lab.interface:
+        if name.strip() == Lab.interface:
             sent_bytes, sent_frames = (int(counters.split()[i]) for i in (8, 9))
             return sent_bytes - FRAME_BYTES * sent_frames
     return None

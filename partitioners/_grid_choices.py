@@ -1,0 +1,87 @@
+"""Which grids of data, tensor, context, pipeline and expert parallelism there are to try, and how a strategy has each.
+
+A network is cut as its layers allow: by the heads, the sequence and the blocks of its attentions and by its experts,
+one without attention into stages by its layers, of a card and of a measured profile alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from partitioners import StrategyChoice
+from partitioners._stages.block_layout import is_attention
+from simulator.cluster import Cluster
+from simulator.language_models.grids import Divisible, candidate_grids
+from simulator.language_models.modelled_profile import MOST_MICROBATCH
+from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_stack import TrainingStack, stack_of
+from simulator.parameter_states import ParameterStates
+from simulator.plan import OPTIMIZERS, StepSettings
+from simulator.workload import Profile
+
+
+def divisible(profile: Profile) -> Divisible:
+    """What the layers of a profile can be cut by."""
+    attentions = [layer for layer in profile.layers if is_attention(layer) and layer.geometry.groups > 1]
+    experts = min((layer.routing.experts for layer in profile.layers if layer.routing), default=0)
+    if not attentions:
+        return Divisible(heads=0, key_heads=0, sequence=1, layers=len(profile.layers), experts=experts)
+    first, keys = attentions[0], attentions[0].geometry.groups
+    read = [profile.layers[profile.index[name]] for name in first.inputs if name not in first.geometry.aligned_inputs]
+    heads = first.channels * keys // read[0].channels if first.geometry.aligned_inputs and read else keys
+    return Divisible(
+        heads=heads, key_heads=keys, sequence=first.output_shape[1], layers=len(attentions), experts=experts
+    )
+
+
+def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
+    """The grids that `strategy` places, for the step; what it says of micro-batches and states holds."""
+    most = MOST_MICROBATCH if stack_of(profile) else step.batch_size
+    node = cluster.devices_per_host
+    for grid in candidate_grids(divisible(profile), cluster.workers, step.batch_size, node, (strategy,), most):
+        if step.microbatches in (None, grid.accumulation) and step.states.stage in (0, grid.zero_stage):
+            yield grid_choice(grid, profile, step)
+
+
+def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
+    """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
+    stack, asked = stack_of(profile), replace(step, microbatches=grid.accumulation)
+    if stack is not None:
+        asked = stack.step(asked, profile, grid.zero_stage)
+    else:
+        asked = replace(asked, states=replace(step.states, stage=grid.zero_stage))
+    return StrategyChoice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
+
+
+def recomputing_more(choice: StrategyChoice, profile: Profile) -> StrategyChoice | None:
+    """The same grid with more recomputation, None where there is none or the step says what is computed again."""
+    grid = choice.grid
+    if grid is None or choice.step.recompute or grid.recomputation == RECOMPUTATION[-1]:
+        return None
+    more = replace(grid, recomputation=RECOMPUTATION[RECOMPUTATION.index(grid.recomputation) + 1])
+    return StrategyChoice(strategy=more.strategy, step=choice.step, own=grid_options(more), grid=more)
+
+
+def grid_options(grid: TrainingGrid) -> dict[str, Any]:
+    """What the strategy of `grid` is asked for, beside the step."""
+    again = {"recomputation": grid.recomputation} if grid.recomputation != "none" else {}
+    if grid.strategy != "megatron":
+        return again
+    names = ("tensor", "pipeline", "context", "expert", "chunks")
+    degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
+    copied = {"sequence_parallel": False} if grid.tensor > 1 and not grid.sequence_parallel else {}
+    return {**degrees, **copied, **again, **({"layout": grid.layout} if grid.layout else {})}
+
+
+def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
+    """The step of `grid` as the runtime of `stack` takes it."""
+    asked = StepSettings(
+        batch_size=grid.batch,
+        microbatches=grid.accumulation,
+        states=ParameterStates(group=grid.shard_group),
+        optimizer_state=OPTIMIZERS[stack.optimizer],
+        runtime=stack.runtime,
+    )
+    return stack.step(asked, profile, grid.zero_stage)

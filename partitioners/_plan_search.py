@@ -1,0 +1,304 @@
+"""The best plan of all that strategies say there is to try, and how far it is from lower bounds.
+
+1. Choices of strategies that do not search by themselves, grids ahead, in the order of lower bounds: first of what is
+   known without a plan, then of the plan, then simulated, until nothing left can be better. What does not fit is tried
+   with more recomputation.
+2. Strategies that search by themselves, with the time that is left.
+3. The best plans of all strategies are annealed until the time is spent.
+
+The best so far is a valid plan at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from math import inf
+from typing import NamedTuple
+
+from partitioners import StrategyChoice, choices, options
+from partitioners._grid_choices import recomputing_more
+from partitioners._search.annealing import Annealing, Scored
+from partitioners._search.best_first import BestFirst
+from simulator.cluster import Cluster
+from simulator.errors import InputError, MissingExtraError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.topologies import take
+from simulator.ordered_sum import ordered_sum
+from simulator.plan import Plan, StepSettings
+from simulator.report.metrics import Report
+from simulator.run import step_report
+from simulator.sweep.bounds import Bound, compute_bound_s, dollars_bound, memory_bound_bytes, plan_bound
+from simulator.workload import Profile
+
+FULL_EFFORT_S = 60.0
+"""A strategy with an option of effort gets the share of its usual effort that the time left is of this."""
+SURE = 1e-6
+"""A best plan this close to the lower bound, relative, is not searched on."""
+
+ChoiceBound = Callable[[StrategyChoice, Cluster], Bound]
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What to have least of."""
+
+    column: str
+    """Its name, with its unit."""
+    score: Callable[[Report], float]
+    of_bound: Callable[[Bound, Cluster], float]
+    """No plan with such a bound has less."""
+    bound: Callable[[Profile, Cluster, StepSettings], float]
+    """No plan without recomputation has less, whatever strategy made it."""
+    fewer_devices: bool = False
+    """Whether a part of the cluster may be better than all of it."""
+
+
+_STEP = Objective(
+    "step_s",
+    lambda report: report.step_s,
+    lambda bound, cluster: bound.step_s,
+    lambda profile, cluster, step: compute_bound_s(profile, cluster, step.batch_size),
+)
+OBJECTIVES: Mapping[str, Objective] = {
+    "step": _STEP,
+    "throughput": _STEP,  # the batch is given, so the shortest step is the highest throughput
+    "cost": Objective(
+        "dollars_per_step",
+        lambda report: report.dollars_per_step or 0.0,
+        lambda bound, cluster: bound.step_s * ordered_sum(d.dollars_per_hour or 0.0 for d in cluster.devices) / 3600,
+        lambda profile, cluster, step: dollars_bound(profile, cluster, step.batch_size),
+        fewer_devices=True,
+    ),
+    "memory": Objective(
+        "peak_memory_bytes",
+        lambda report: report.peak_memory_bytes,
+        lambda bound, cluster: bound.peak_bytes,
+        lambda profile, cluster, step: memory_bound_bytes(profile, cluster, step.optimizer_state),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredPlan:
+    """A simulated plan that fits into memory."""
+
+    plan: Plan
+    cluster: Cluster
+    """The first devices of that searched, all but for the objective cost."""
+    report: Report
+    score: float
+    refined: bool = False
+    """Whether annealing made it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a search did."""
+
+    simulated: int = 0
+    too_large: int = 0
+    """Plans that do not fit into memory, by a bound or simulated."""
+    infeasible: int = 0
+    bounded: int = 0
+    """Choices that were not simulated, of which none is better than `least`."""
+    least: float = 0.0
+    best: dict[str, ScoredPlan] = field(default_factory=dict)
+    """By strategy."""
+    complete: bool = False
+    """Whether every choice was simulated or cannot be better."""
+
+
+class _TimeSpent(Exception):
+    """Ends a strategy's own search."""
+
+
+class _Candidate(NamedTuple):
+    choice: StrategyChoice
+    cluster: Cluster
+    plan: Plan | None = None
+
+
+class PlanSearch:
+    """A search over all choices of the strategies `names` for a step of `profile` on `cluster`.
+
+    bound: of a choice without its plan, where there is one that is cheap. wanted: choices to leave out otherwise.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        cluster: Cluster,
+        objective: Objective,
+        *,
+        step: StepSettings,
+        names: Sequence[str],
+        time_left_s: Callable[[], float],
+        bound: ChoiceBound | None = None,
+        wanted: Callable[[StrategyChoice], bool] = lambda choice: True,
+        seed: int = 0,
+        watch: Callable[[Tally], None] = lambda tally: None,
+    ) -> None:
+        self.tally = Tally()
+        self._profile, self.objective, self._step, self._seed = profile, objective, step, seed
+        self._names, self._bound, self._wanted = names, bound, wanted
+        self._time_left_s, self._watch = time_left_s, watch
+        self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
+        self._queue = BestFirst[_Candidate](group=lambda candidate: None)
+
+    @property
+    def best(self) -> ScoredPlan | None:
+        """The best plan so far."""
+        return min(self.tally.best.values(), key=lambda scored: scored.score, default=None)
+
+    @property
+    def bound(self) -> float:
+        """Lower bound on the score of every plan."""
+        return min(self.objective.bound(self._profile, cluster, self._step) for cluster in self._clusters)
+
+    def run(self) -> None:
+        """Search until `time_left_s` is at most 0 and something fits, or nothing can be better."""
+        self.tally.complete = self._choose() and self._ask()
+        self._anneal()
+
+    def _choose(self) -> bool:
+        others = list[_Candidate]()
+        for cluster, name in product(self._clusters, self._names):
+            for choice in self._choices(name, cluster) if "effort" not in options(name) else ():
+                candidate = _Candidate(choice, cluster)
+                self._add(candidate) if choice.grid else others.append(candidate)
+        certain = self._queue.run(self._judged, 1, self._goes_on)
+        for candidate in others:
+            self._add(candidate)
+        certain = self._queue.run(self._judged, 1, self._goes_on) and certain
+        self.tally.bounded, self.tally.least = len(self._queue.queue), self._queue.least
+        return certain
+
+    def _goes_on(self) -> bool:
+        return self._time_left_s() > 0 or self.best is None
+
+    def _add(self, candidate: _Candidate) -> None:
+        """Put a candidate in the queue by a bound; what cannot be made or fit is counted."""
+        choice, cluster, plan = candidate
+        bound = Bound(step_s=0.0, peak_bytes=0.0)
+        try:
+            if plan is not None:
+                bound = plan_bound(ShardedModel(self._profile, plan), cluster, self._step.runtime)
+            elif self._bound is not None and choice.grid is not None:
+                bound = self._bound(choice, cluster)
+        except InputError:
+            self.tally.infeasible += 1
+            return
+        if bound.peak_bytes > _capacity(cluster):
+            self.tally.too_large += 1
+            self._recompute(candidate)
+            return
+        self._queue.add(self.objective.of_bound(bound, cluster), candidate)
+
+    def _recompute(self, candidate: _Candidate) -> None:
+        more = recomputing_more(candidate.choice, self._profile)
+        if more is not None:
+            self._add(_Candidate(more, candidate.cluster))
+
+    def _judged(self, candidate: _Candidate) -> float | None:
+        choice, cluster, plan = candidate
+        if plan is None and (self._bound is None or choice.grid is None):  # a bound of the plan is better than none
+            made = self._made(choice, cluster)
+            if made is not None:
+                self._add(_Candidate(choice, cluster, made))
+            return None
+        plan = plan or self._made(choice, cluster)
+        scored = None if plan is None else self._simulated(plan, cluster)
+        if plan is not None and scored is None:
+            self._recompute(candidate)
+        return None if scored is None else self._kept(choice.strategy, scored)
+
+    def _made(self, choice: StrategyChoice, cluster: Cluster) -> Plan | None:
+        try:
+            return choice.plan(self._profile, cluster)
+        except (InputError, MissingExtraError):
+            self.tally.infeasible += 1
+            return None
+
+    def _kept(self, name: str, scored: ScoredPlan) -> float:
+        if name not in self.tally.best or scored.score < self.tally.best[name].score:
+            self.tally.best[name] = scored
+            self._watch(self.tally)
+        return scored.score
+
+    def _simulated(self, plan: Plan, cluster: Cluster) -> ScoredPlan | None:
+        """None where it cannot be or does not fit."""
+        try:
+            report = step_report(self._profile, cluster, plan, runtime=self._step.runtime)
+        except InputError:
+            self.tally.infeasible += 1
+            return None
+        self.tally.simulated += 1
+        if not report.fits:
+            self.tally.too_large += 1
+            return None
+        return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
+
+    def _ask(self) -> bool:
+        """Strategies that search by themselves."""
+        for cluster, choice in self._of_effort():
+            if not self._goes_on():
+                return False
+            effort = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
+            own = {"seed": self._seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
+            try:
+                plan = self._made(replace(choice, own=own), cluster)
+            except _TimeSpent:
+                return False
+            scored = None if plan is None else self._simulated(plan, cluster)
+            if scored is not None:
+                self._kept(choice.strategy, scored)
+        return True
+
+    def _stop_if_spent(self, text: str) -> None:
+        """Strategies that search by themselves say how far they are after every plan."""
+        if not self._goes_on():
+            raise _TimeSpent
+
+    def _of_effort(self) -> Iterator[tuple[Cluster, StrategyChoice]]:
+        for cluster, name in product(self._clusters, self._names):
+            if "effort" in options(name):
+                yield from ((cluster, choice) for choice in self._choices(name, cluster))
+
+    def _choices(self, name: str, cluster: Cluster) -> Iterator[StrategyChoice]:
+        return filter(self._wanted, choices(name, self._profile, cluster, self._step))
+
+    def _anneal(self) -> None:
+        """Change the best plans until the time is spent; those alone whose layers may be placed one by one."""
+        cluster = self.best.cluster if self.best else self._clusters[0]
+        plain = [
+            Scored(plan=each.plan, score=each.score)
+            for each in self.tally.best.values()
+            if each.cluster is cluster and not each.plan.recomputed and each.plan.exchange == "messages"
+        ]
+
+        def score(plan: Plan) -> float | None:
+            scored = self._simulated(plan, cluster)
+            if scored is not None and self.best is not None and scored.score < self.best.score * (1 - SURE):
+                self._kept(plan.strategy, replace(scored, refined=True))
+            return None if scored is None else scored.score
+
+        annealing = Annealing(self._profile, cluster, fixed=self._step.microbatches is not None, seed=self._seed)
+        for _ in annealing.rounds(plain, score) if plain else ():
+            sure = self.best is not None and self.best.score <= self.bound * (1 + SURE)
+            if sure or self._time_left_s() <= 0:
+                return
+
+
+def _parts(cluster: Cluster) -> list[Cluster]:
+    """The cluster, and its first devices by halves."""
+    counts = [cluster.workers]
+    while counts[-1] > 1:
+        counts.append(counts[-1] // 2)
+    return [cluster, *(take(cluster, count) for count in counts[1:])]
+
+
+def _capacity(cluster: Cluster) -> float:
+    """Of the largest device: more than that fits nowhere."""
+    return max((inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices), default=inf)

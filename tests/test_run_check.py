@@ -1,0 +1,140 @@
+"""Verdicts on runs: public cases, published runs that are as fast as they should be, causes planted and found."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.accuracy import dgxc, llm_foundry, torchtitan
+from simulator import cli, file_gate
+from simulator.cli import _run_causes, _run_verdict, _started_run
+from simulator.readers import StartedRun
+from simulator.readers._log import RunLog
+
+CASES = file_gate.yaml_content((Path(__file__).parent / "public_runs.yaml").read_text())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"].partition(",")[0])
+def test_a_public_run_gets_its_verdict(
+    case: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["check"]
+    if "log" in case:
+        log = tmp_path / "train.log"
+        log.write_text("\n".join(case["log"].replace("{n}", str(number)) for number in range(1, 6)))
+        asked.append(str(log))
+    if "config" in case:
+        config = tmp_path / "config.json"
+        config.write_text(json.dumps(case["config"]))
+        asked += ["--config", str(config)]
+    if "launch" in case:
+        asked += ["--launch", case["launch"]]
+    assert cli.main([*asked, *shlex.split(case["options"])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(case["word"]), lines
+    assert case.get("cause", "") in lines[1] if case["word"] != "as expected" else case.get("cause", "") in str(lines)
+
+
+def planned(runtime: str, run: Any) -> _started_run.PlannedRun:
+    args = cli.parse(["check", "--model", run.card.name, "--cluster", run.preset, "--devices", str(run.grid.devices)])
+    return _started_run.planned_run(StartedRun(runtime=runtime, card=run.card, grid=run.grid), args)
+
+
+def test_no_alarm_on_published_runs(shared_data: Path) -> None:
+    """Twenty that their makers published as good: none is called slow, or impossible."""
+    published = [
+        *(("megatron", run) for run in dgxc.runs()),
+        *(("torchtitan", run) for run in torchtitan.runs()),
+        *(("fsdp2", run) for run in llm_foundry.runs()[::8]),
+    ]
+    assert len(published) >= 20
+    alarms = []
+    for runtime, run in published:
+        verdict = _run_verdict.verdict_of(planned(runtime, run), RunLog(kind="step_s", speeds=(run.measured_s,)))
+        if verdict.word in (_run_verdict.SLOWER, _run_verdict.TOO_FAST):
+            alarms.append((run.name, verdict.lines[0]))
+    assert len(alarms) <= 1, alarms  # nine of ten such steps lie inside
+
+
+@pytest.mark.parametrize(
+    ("name", "factor"), [("inter", 12.0), ("compute", 1.9), ("straggler", 1.8), ("launches", 7.0), ("stall", 150.0)]
+)
+def test_a_cause_that_was_planted_is_found_with_its_number(name: str, factor: float) -> None:
+    """Of those named, the one that was planted has the number that it was planted with."""
+    args = cli.parse(
+        ["check", "--model", "llama3-1b", "--cluster", "dgx-h100", "--devices", "16", "--sequence", "2048"]
+    )
+    run = _started_run.planned(args).simulated
+    cause = next(cause for cause in _run_causes.causes(run) if cause.name == name)
+    step_s = cause.changed(run, factor).step_s
+    tried = {each.cause.name: each for each in _run_causes.tried_causes(run, step_s)}
+    assert tried[name].named and tried[name].factor == pytest.approx(factor, rel=0.06)
+    assert all(each.share >= _run_causes.EXPLAINED for each in tried.values() if each.named)
+
+
+TRAINED = (
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 16 --hidden-size 2048 --swiglu "
+    "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --ffn-hidden-size 8192 --seq-length 2048 "
+    "--max-position-embeddings 2048 --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
+    "--vocab-size 128256 --tensor-model-parallel-size 8 --sequence-parallel --micro-batch-size 1 "
+    "--global-batch-size 64 --bf16 --tp-comm-overlap"
+)
+
+
+def test_a_run_that_was_started_is_simulated_and_bettered(capsys: pytest.CaptureFixture[str]) -> None:
+    on = ["--cluster", "dgx-h100", "--launch", TRAINED]
+    assert cli.main(["simulate", *on, "--json"]) == 0
+    printed = capsys.readouterr()
+    step_s = json.loads(printed.out)["step_s"]
+    assert "data 2 x tensor 8, ZeRO-0" in printed.err and "not counted: tp-comm-overlap" in printed.err
+    assert cli.main(["compare", *on, "--budget", "1ms"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"yours {step_s:.3f} s a step; best ")
+    assert "leave out: --tensor-model-parallel-size 8" in text and "torchrun" not in text.partition("leave out")[2]
+    assert cli.main(["compare", *on, "--budget", "1ms", "--json"]) == 0
+    printed_json = json.loads(capsys.readouterr().out)
+    assert printed_json["own_step_s"] == step_s > printed_json["better"][0]["step_s"]
+    for command in ("simulate", "compare"):
+        assert cli.main([command, *on, "--zero", "1"]) == 2
+        assert "--zero: the run that was started says that" in capsys.readouterr().err
+        assert cli.main([command, "--cluster", "dgx-h100"]) == 2
+        assert "PROFILE is missing" in capsys.readouterr().err
+
+
+def test_what_nothing_explains_is_said_to_be_so() -> None:
+    args = cli.parse(["check", "--model", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8"])
+    run = _started_run.planned(args)
+    verdict = _run_verdict.verdict_of(run, RunLog(kind="step_s", speeds=(60 * run.simulated.step_s,)))
+    assert verdict.lines[1] == "not explained" and len(verdict.excluded) >= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("", "say what ran"),
+        ("--launch x --config y --cluster dgx-h100 --mfu 4", "launch and config are both there"),
+        ("--model llama3-8b --mfu 4", "cluster is not said"),
+        ("--model llama3-8b --mfu 4 --cluster dgx-h100", "devices is not given"),
+        ("--model llama3-8b --cluster dgx-h100 --devices 8", "give a log, or one of"),
+        ("--model llama3-8b --cluster dgx-h100 --devices 8 --mfu 4 --tflops 3", "give a log, or one of"),
+        ("--model llama9-8b --cluster dgx-h100 --devices 8 --mfu 4", "did you mean 'llama3-8b'"),
+        ("/dev/null --model llama3-8b --cluster dgx-h100 --devices 8", "it says no step's time"),
+    ],
+)  # fmt: skip
+def test_wrong_requests_end_in_one_line(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check", *shlex.split(options)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_lines_that_are_read_first_fit() -> None:
+    args = cli.parse(["check", "--model", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8"])
+    run = _started_run.planned(args)
+    verdict = _run_verdict.verdict_of(run, RunLog(kind="step_s", speeds=(1.1 * run.simulated.step_s,)))
+    assert verdict.word == _run_verdict.AS_EXPECTED and re.search(r"1\.10 times the", verdict.lines[0])
+    assert replace(verdict, causes=("x",)).lines[1] == "x"
