@@ -7,7 +7,7 @@
     python -m benchmarks.language_models --constants
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (see `partitioners._grids.measured_rows`); the runs are
-taken to be of the preset `dgx-h100`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
+of the preset `p5`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
 memory does not suffice or no plan has the run. Rows marked suspect, or whose batch is not what they say, tell nothing.
 """
 
@@ -31,7 +31,7 @@ from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
 
-PRESET = "dgx-h100"
+PRESET = "p5"
 CALIBRATED_ON = 48
 """Runs that a calibration simulates again and again; more tell little more."""
 PREDICTED = 60

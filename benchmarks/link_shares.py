@@ -12,7 +12,6 @@ import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from math import log2
-from statistics import median
 
 import numpy as np
 
@@ -21,41 +20,12 @@ from benchmarks.published import shared_data
 from simulator.cluster import AchievedShare
 from simulator.network.catalogue import Join, read_preset
 from traces.calibrate.bandwidth_fit import fit_one
-from traces.imports.nccl_tests import read_nccl_log
 
 MIB = 2**20
 LEAST_BYTES = 8 * MIB
 """Gradient buckets of 25 MiB lie between the sizes of 8 MiB and more that are read here."""
 MEGABYTES = tuple(2.0**exponent for exponent in range(3, 11))
 """Where polynomials and linear fits are read, from 8 MB to 1 GB."""
-
-
-def a100(tier: str) -> AchievedShare:
-    """nccl-tests' all-reduce on Azure ND A100 v4, sizes from 8 MiB: bus bandwidth, 2 S (N-1) / N over the time."""
-    line, shares = _line("dgx-a100", tier), []
-    for devices in (2, 4, 8) if tier == "intra" else (16, 32, 64, 128):
-        points = read_nccl_log(shared_data() / "nccl" / f"nccl_{devices}.log").curve.points
-        shares += [bus / line for bus in _bus_bandwidths(devices, points)]
-    return _share(shares)
-
-
-def h100(tier: str) -> AchievedShare:
-    """Hugging Face's all-reduce bus bandwidth by nodes: 1 node inside, 2 to 64 between; bands are its own 5 and 95 %.
-
-    Between nodes the median is that of the node counts, the band reaches from the lowest 5 to the highest 95 %; that of
-    two nodes is above the line rate, as the source has it.
-    """
-    charts = json.loads((shared_data() / "ultrascale" / "charts.json").read_text(encoding="utf-8"))
-    band, means = charts["pp_comm_bandwidth.html"]["traces"][:2]
-    line = _line("dgx-h100", tier) / 1e9
-    nodes = slice(0, 1) if tier == "intra" else slice(1, None)
-    count = len(means["y"])
-    high, low = band["y"][:count][nodes], band["y"][count:][::-1][nodes]
-    return AchievedShare(
-        median=_rounded(median(means["y"][nodes]) / line),
-        low=_rounded(min(low) / line),
-        high=_rounded(max(high) / line),
-    )
 
 
 @cache
@@ -66,6 +36,12 @@ def ten_gigabit() -> AchievedShare:
         for devices in holdout.OVERHEAD
         for model in holdout.PER_DEVICE
     )
+
+
+def today() -> AchievedShare:
+    """Of 25 Gb/s Ethernet: what takes ResNet-50 on p3.16xlarge to the published 92 % on 16 and 85 % on 32 GPUs with
+    libraries of 2019 and later, mixed precision; down to what those of 2018 got."""
+    return AchievedShare(median=0.7, low=ten_gigabit().low, high=0.95)
 
 
 def nvlink_mesh(line_bytes_per_s: float, counts: Sequence[int]) -> AchievedShare:
@@ -106,16 +82,12 @@ SHARES: Mapping[tuple[str, str], Callable[[], AchievedShare]] = {
     ("azure-v100-10g", "intra"): lambda: sailor("intra", PCIE_3, _line("azure-v100-10g", "intra")),
     ("azure-v100-10g", "inter"): ten_gigabit,
     ("cpu-1g", "inter"): lambda: sailor("inter", {"RTX-3090": 1}, _line("cpu-1g", "inter")),
-    ("dgx-a100", "intra"): lambda: a100("intra"),
-    ("dgx-a100", "inter"): lambda: a100("inter"),
-    ("dgx-h100", "intra"): lambda: h100("intra"),
-    ("dgx-h100", "inter"): lambda: h100("inter"),
     ("gcp-v100", "intra"): lambda: sailor("intra", {"V100-16": 4}, _line("gcp-v100", "intra")),
     ("gcp-v100", "inter"): lambda: sailor("inter", {"V100-16": 4}, _line("gcp-v100", "inter")),
     ("p100-4x4", "intra"): lambda: nvlink_mesh(_line("p3-8xlarge", "intra"), (2, 4)),
     ("p100-4x4", "inter"): infiniband_edr,
     ("p3-16xlarge", "intra"): lambda: nvlink_mesh(_line("p3-16xlarge", "intra"), (2, 4, 8)),
-    ("p3-16xlarge", "inter"): ten_gigabit,
+    ("p3-16xlarge", "inter"): today,
     ("p3-8xlarge", "intra"): lambda: nvlink_mesh(_line("p3-8xlarge", "intra"), (2, 4)),
     ("p3-8xlarge", "inter"): ten_gigabit,
     ("t4-g4dn", "intra"): lambda: sailor("intra", PCIE_3, _line("t4-g4dn", "intra")),

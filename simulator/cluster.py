@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import Any, Literal
+from typing import Literal
 
+from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
-from simulator.errors import (
-    MOST_BYTES,
-    InputError,
-    UnknownNameError,
-    require,
-    require_from_0,
-    require_time,
-)
+from simulator.errors import MOST_BYTES, InputError, UnknownNameError, require, require_from_0
 from simulator.kept import Kept
+from simulator.links import AchievedShare, Link
 from simulator.ordered_sum import ordered_sum
 from simulator.routes import Routes
 
-LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
+__all__ = ["AchievedShare", "Cluster", "Device", "Link"]
 MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "send")
 """What a cluster may have measured curves of."""
 
@@ -56,76 +51,31 @@ class Device:
         require_from_0(where + "watts", self.watts or 0.0, 1e9)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AchievedShare:
-    """The share of a link's line rate that collectives or training were measured to get: median, 5 and 95 %."""
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    median: float
-    low: float
-    high: float
-
-    def __post_init__(self) -> None:
-        rule = "0 < low <= median <= high, shares of the line rate"
-        require(0 < self.low <= self.median <= self.high < inf, "achieved", self, rule)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A directed link from `source` to `target` (devices, hosts or switches).
-
-    `tier` groups links of one kind ("intra", "inter", ...), so that one option can change them all.
-    A `curve` of measured times of an uncontended message over this link replaces latency + bytes / bandwidth.
-    line_rate_bytes_per_s: what the product promises, of which the bandwidth is the measured share; None: the bandwidth.
-    achieved: that share, its median the one in use, with its band.
-    """
-
-    __pydantic_config__ = {"extra": "forbid"}
-
-    source: str
-    target: str
-    bandwidth_bytes_per_s: float
-    latency_s: float = 0.0
-    tier: str = "link"
-    curve: Curve | None = None
-    line_rate_bytes_per_s: float | None = None
-    achieved: AchievedShare | None = None
-
-    def __post_init__(self) -> None:
-        where = f"link {self.name}: "
-        rule = f"it is from {LEAST_BANDWIDTH:g} to {MOST_BANDWIDTH:g} bytes per second"
-        known = LEAST_BANDWIDTH <= self.bandwidth_bytes_per_s <= MOST_BANDWIDTH
-        require(known, where + "bandwidth_bytes_per_s", self.bandwidth_bytes_per_s, rule)
-        require_time(where + "latency_s", self.latency_s)
-        if self.curve is not None:
-            self.curve.require_rising(where + "curve")
-        rate = self.line_rate_bytes_per_s
-        require(rate is None or LEAST_BANDWIDTH <= rate <= MOST_BANDWIDTH, where + "line_rate_bytes_per_s", rate, rule)
-
-    @property
-    def name(self) -> str:
-        return f"{self.source}->{self.target}"
-
-
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Devices, workers before servers, and the links that join them: hardware alone, software is the Runtime's.
+    """Devices, workers before servers, and the links that join them, with the collectives that run on them.
 
-    host_cores: CPU cores of hosts whose devices share them (one compute task uses at most one core); hosts that are
-    absent never limit their devices. collectives: measured curves by name, as {"all_reduce": {number of devices:
-    curve}}, of devices that fill one host after another; they replace the formula where one matches.
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
+    """What reports call it."""
     devices: tuple[Device, ...]
+    """Workers, then parameter servers."""
     links: tuple[Link, ...] = ()
+    """One for each direction."""
     host_cores: Mapping[str, float] = field(default_factory=dict, hash=False)
+    """CPU cores of hosts whose devices share them (one compute task uses at most one core); hosts that are absent never
+    limit their devices."""
+    library: CollectiveLibrary | None = None
+    """How collectives run here (`network.collective_times`); None: as their formulas say."""
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict, hash=False)
+    """Measured curves by name, as {"all_reduce": {number of devices: curve}}, of devices that fill one host after
+    another; they hold where one matches, and correct what library or formula say elsewhere."""
     sources: tuple[str, ...] = ()
+    """Where its numbers come from."""
 
     def __post_init__(self) -> None:
         require(len(self.devices) > 0, "devices", "[]", "a cluster has at least one device")
@@ -168,8 +118,7 @@ class Cluster:
     def _link_kinds(self) -> tuple[int, ...]:
         """For each link its number among the different speeds, in order of appearance."""
         numbers: dict[object, int] = {}
-        speeds = ((link.bandwidth_bytes_per_s, link.latency_s, link.curve) for link in self.links)
-        return tuple(numbers.setdefault(speed, len(numbers)) for speed in speeds)
+        return tuple(numbers.setdefault(link.speed, len(numbers)) for link in self.links)
 
     @cached_property
     def _link_number(self) -> dict[tuple[str, str], int]:
@@ -239,7 +188,7 @@ class Cluster:
         route = [self.links[i] for i in self.route(source, target)]
         bare = [link for link in route if link.curve is None]
         measured = max((link.curve.seconds(size_bytes) for link in route if link.curve), default=0.0)
-        narrowest = min((link.bandwidth_bytes_per_s for link in bare), default=inf)
+        narrowest = min((link.of_message_bytes_per_s for link in bare), default=inf)
         formula = ordered_sum(link.latency_s for link in bare) + size_bytes / narrowest if bare else 0.0
         return max(measured, formula)
 
@@ -248,62 +197,74 @@ class Cluster:
         """The most workers that one host has."""
         return max(Counter(device.host for device in self.devices[: self.workers]).values())
 
-    def collective_s(self, name: str, group: Sequence[int], size_bytes: float) -> float:
-        """Measured time of a collective over `group`; 0 without a curve of as many devices that lie on hosts alike."""
-        curve = self.collectives.get(name, {}).get(len(group))
-        if curve is None:
-            return 0.0
-        return curve.seconds(size_bytes) if self._fills_hosts(tuple(group)) else 0.0
-
-    def _fills_hosts(self, group: tuple[int, ...]) -> bool:
-        """Whether devices are all workers of their hosts, but for one host."""
-
-        def fills() -> bool:
-            of_hosts = sorted(Counter(self.devices[i].host for i in group).values(), reverse=True)
-            return all(number == self.devices_per_host for number in of_hosts[:-1])
-
-        return self.kept.get((Cluster.collective_s, group), fills)
-
     @property
     def tiers(self) -> tuple[str, ...]:
         """The tiers that links name, in order of appearance."""
         return tuple(dict.fromkeys(link.tier for link in self.links))
 
+    @property
+    def times_collectives(self) -> bool:
+        """Whether a library or measured curves say how long collectives take."""
+        return self.library is not None or bool(self.collectives)
+
+    @property
+    def is_formula(self) -> bool:
+        """Whether whatever is sent takes latency + bytes / bandwidth of the links that it crosses."""
+        alone = (
+            link.curve is None and link.of_message_bytes_per_s == link.bandwidth_bytes_per_s for link in self.links
+        )
+        return not self.times_collectives and all(alone)
+
     def with_tier(
         self, tier: str, *, bandwidth_bytes_per_s: float | None = None, latency_s: float | None = None
     ) -> Cluster:
-        """This cluster with another bandwidth or latency on every link of `tier`; measured curves there lapse."""
-        if tier not in self.tiers:
-            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
+        """This cluster with another bandwidth or latency on every link of `tier`; what was measured there is scaled."""
 
         def changed(link: Link) -> Link:
-            latency = link.latency_s if latency_s is None else latency_s
-            if bandwidth_bytes_per_s is None:
-                return replace(link, curve=None, latency_s=latency)
-            return _giving(link, bandwidth_bytes_per_s, curve=None, latency_s=latency)
+            if bandwidth_bytes_per_s is not None:
+                link = link.with_bandwidth(bandwidth_bytes_per_s)
+            return link if latency_s is None else link.with_latency(latency_s)
 
-        links = tuple(changed(link) if link.tier == tier else link for link in self.links)
-        alike = replace(self, links=links, collectives={})
-        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "ways"):  # the same links
-            alike.__dict__[name] = getattr(self, name)
-        return alike
+        return self.with_links(tier, changed)
 
     def with_efficiency(self, tier: str, efficiency: float, source: str) -> Cluster:
         """This cluster with links of `tier` that give training `efficiency` of their line rate, which `source` says.
 
-        What was measured lapses: curves of these links and of collectives. Raises UnknownNameError or InputError.
+        Raises UnknownNameError or InputError.
         """
+        require(0 < efficiency < inf, f"efficiency of {tier}", efficiency, "it is positive; 1 is the line rate")
+        changed = self.with_links(tier, lambda link: link.with_efficiency(efficiency))
+        return replace(changed, sources=(*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}"))
+
+    def with_links(self, tier: str, change: Callable[[Link], Link]) -> Cluster:
+        """This cluster with every link of `tier` changed in speed, and measured collectives as that changes them."""
         if tier not in self.tiers:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
-        require(0 < efficiency < inf, f"efficiency of {tier}", efficiency, "it is positive; 1 is the line rate")
+        links = tuple(change(link) if link.tier == tier else link for link in self.links)
+        curves = {
+            name: {n: self._rescaled(name, n, curve, links) for n, curve in by_count.items() if n <= self.workers}
+            for name, by_count in self.collectives.items()
+        }
+        alike = replace(self, links=links, collectives=curves)
+        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "ways"):  # the same links
+            alike.__dict__[name] = getattr(self, name)
+        return alike
 
-        def changed(link: Link) -> Link:
-            rate = link.line_rate_bytes_per_s or link.bandwidth_bytes_per_s
-            return replace(_giving(link, rate * efficiency, curve=None), line_rate_bytes_per_s=rate)
-
-        links = tuple(changed(link) if link.tier == tier else link for link in self.links)
-        sources = (*self.sources, f"{tier}.efficiency {efficiency:.4g}: {source}")
-        return replace(self, links=links, collectives={}, sources=sources)
+    def _rescaled(self, name: str, devices: int, curve: Curve, links: Sequence[Link]) -> Curve:
+        """A collective's measured curve taken apart: its shortest time moves with the latency of its rounds, what is
+        above it with the bandwidth of the links that it fills."""
+        pairs = tuple((i, (i + 1) % devices) for i in range(devices))
+        weights, steps = self.link_weights(pairs), devices - 1 if name != "all_reduce" else 2 * (devices - 1)
+        before, after = (
+            min(of[number].bandwidth_bytes_per_s / weight for number, weight in weights.items())
+            for of in (self.links, links)
+        )
+        before_s, after_s = (
+            max(ordered_sum(of[number].latency_s for number in self.route(*pair)) for pair in pairs)
+            for of in (self.links, links)
+        )
+        least_s = curve.points[0][1] * (after_s / before_s - 1) if after_s < before_s else 0.0
+        return curve.rescaled(before / after, max(steps * (after_s - before_s), least_s))
 
     def with_speed(self, factor: float, role: Literal["worker", "server"] | None = None) -> Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
@@ -313,9 +274,3 @@ class Cluster:
     def with_memory(self, memory_bytes: int) -> Cluster:
         """This cluster with so much memory on every device."""
         return replace(self, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))
-
-
-def _giving(link: Link, bandwidth_bytes_per_s: float, **others: Any) -> Link:
-    """`link` with another bandwidth, which nobody measured, and other fields."""
-    nobody: dict[str, Any] = {"line_rate_bytes_per_s": None, "achieved": None}
-    return replace(link, bandwidth_bytes_per_s=bandwidth_bytes_per_s, **nobody, **others)

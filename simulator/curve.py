@@ -11,6 +11,7 @@ from simulator.errors import MOST_BYTES, require, require_from_0, require_time
 
 NOISE = 0.2
 """By how much a measured time may fall below that of a smaller message."""
+_LEAST_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +48,15 @@ class Curve:
             if seconds < last_s:
                 return (last_bytes - size) / (last_s - seconds)
         return last_bytes / last_s
+
+    def rescaled(self, slower: float, added_s: float) -> Curve:
+        """This curve where what is above its shortest time takes `slower` times as long, and all `added_s` longer.
+
+        The shortest time is latency, which no bandwidth shortens; it stays above 0.
+        """
+        floor_s = self.points[0][1]
+        latency_s = max(floor_s + added_s, _LEAST_S)
+        return Curve(points=tuple((size, max(latency_s + (s - floor_s) * slower, _LEAST_S)) for size, s in self.points))
 
     def seconds(self, size_bytes: float) -> float:
         """Time of a message of `size_bytes`."""

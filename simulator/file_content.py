@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 T = TypeVar("T")
+SIGNS: Mapping[str, frozenset[str]] = {
+    "plan": frozenset({"placements"}),
+    "profile": frozenset({"layers", "batch_size"}),
+    "cluster": frozenset({"devices", "links"}),
+    "preset of a cluster": frozenset({"node", "default_devices"}),
+    "sweep": frozenset({"parameters"}),
+    "scenario": frozenset({"profile", "cluster"}),
+    "model card": frozenset({"hidden", "heads"}),
+    "training stack": frozenset({"accelerator", "runtime"}),
+    "config.json of Hugging Face": frozenset({"architectures", "model_type"}),
+    "trace": frozenset({"traceEvents"}),
+}
+"""Keys that a file of each kind has, and of no other all."""
+RULES = {
+    "a valid integer": "a whole number",
+    "a valid number": "a number",
+    "a valid string": "a text",
+    "a valid boolean": "true or false",
+    "a valid dictionary": "a mapping",
+    "a valid tuple": "a list",
+}
+"""What pydantic says, in words of a user."""
 _QUANTITIES: tuple[tuple[str, Callable[[str], float]], ...] = (
     ("_bytes_per_s", units.parse_bandwidth),
     ("_bytes", units.parse_bytes),
@@ -76,6 +99,9 @@ def validated(path: Path, content: object, kind: type[T]) -> T:
     """`content` as a `kind`, its schema number checked and taken off."""
     if not isinstance(content, dict):
         raise InputError(f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values")
+    other = kind_of(content)
+    if other and not SIGNS[other] <= set(keys_at(kind, ())):
+        raise InputError(f"{path}: this is a {other}: a {_file_kind(kind)} is needed here; name another file")
     if "schema" not in content:
         raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
     fields = dict(content)
@@ -95,6 +121,12 @@ def validated(path: Path, content: object, kind: type[T]) -> T:
         raise InputError(f"{path}: {_explained(dict(problems[0]), kind)}") from None
 
 
+def kind_of(content: object) -> str:
+    """What kind of file holds such a mapping, by its keys; empty where that is not known."""
+    keys = content.keys() if isinstance(content, dict) else ()
+    return next((kind for kind, signs in SIGNS.items() if signs <= set(keys)), "")
+
+
 def _explained(error: dict[str, Any], kind: type) -> str:
     """One pydantic error as "where: field is value: rule"."""
     *parents, last = error["loc"] or ("",)
@@ -109,6 +141,7 @@ def _explained(error: dict[str, Any], kind: type) -> str:
     if error["type"].startswith("missing"):
         return f"{_place([last])} is missing{where}: it is required"
     rule = error["msg"].removeprefix("Input should be ")
+    rule = next((rule.replace(old, new) for old, new in RULES.items() if old in rule), rule)
     return f"{_place([last])} is {_shown(error['input'])}{where}: it is {rule}"
 
 
@@ -138,4 +171,6 @@ def keys_at(kind: type, loc: Iterable[object]) -> list[str]:
 
 def _file_kind(kind: type) -> str:
     """What people call a file of `kind`."""
-    return kind.__name__.removesuffix("File").lower()
+    return {"Specification": "sweep"}.get(kind.__name__) or re.sub(
+        r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__.removesuffix("File")
+    ).lower()

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator import file_gate, owned_files, repetition
 from simulator.errors import InputError, UnknownNameError
 from simulator.file_content import SCHEMA as SCHEMA
-from simulator.file_content import in_si_units, validated
+from simulator.file_content import in_si_units, kind_of, validated
 from simulator.workload import Profile
 
 if TYPE_CHECKING:
@@ -161,8 +161,18 @@ def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda 
     try:
         content = prepare(file_gate.json_content(file_gate.read_text(path)))
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        hint = "; this kind of file is JSON, and its name says YAML" if path.suffix in YAML else ""
+        raise InputError(f"{path}: {error}{hint}") from None
     return validated(path, content, kind)
+
+
+def kind_of_file(path: Path) -> str:
+    """What kind of file of ours, or of those that are taken for ours, it is; empty where that is not known."""
+    try:
+        text = file_gate.read_text(path)
+        return kind_of(file_gate.yaml_content(text) if path.suffix in YAML else file_gate.json_content(text))
+    except (InputError, OSError):
+        return ""
 
 
 def _plain(value: Any) -> Any:

@@ -38,7 +38,7 @@ class Kept:
 
     def latest(self, key: Hashable, of: object, make: Callable[[], Answer]) -> Answer:
         """The answer of that key for `of`; the one for the latest `of` alone is kept, as it is as large as the noun."""
-        known = self.get(key, lambda: (None, None))
+        known: tuple[Any, Any] = self.get(key, lambda: (None, None))
         if known[0] is not of:
             self.put(key, known := (of, make()))
         answer: Answer = known[1]

@@ -122,7 +122,7 @@ class LoweredPlan:
         return timeline
 
     def serves(self, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, once: bool) -> bool:
-        """Whether these inputs lower to the same: lowering reads devices and measured collectives, but no link.
+        """Whether these inputs lower to the same: lowering reads devices, but no link and no collective's times.
 
         Only whether replicas and ranks are equal depends on which links are as fast as each other.
         """
@@ -132,7 +132,6 @@ class LoweredPlan:
             and self.once == once
             and self.runtime == runtime
             and self.cluster.devices == cluster.devices
-            and self.cluster.collectives == cluster.collectives
             and (self.cluster.is_wired_like(cluster) or not self._has_joint_transfers)
         )
 

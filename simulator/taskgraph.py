@@ -46,13 +46,15 @@ class Route:
     `rounds` rounds, each of which waits once for the slowest pair's latency. copies: so many equal transfers with
     `single` pairs each, one after the other in `pairs`, that replicas do at the same time; see `lowering.symmetry`.
     ahead_bytes: of messages that leave together, what goes right ahead of this one; it arrives as the end of one
-    message of both, and waits for no latency of its own. None: nothing goes ahead.
+    message of both, and waits for no latency of its own. None: nothing goes ahead. collective: what its pairs do
+    together, such as "all-reduce", for which a cluster may know better than `rounds` (`network.collective_times`).
     """
 
     pairs: tuple[tuple[int, int], ...]
     rounds: int = 1
     copies: int = 1
     ahead_bytes: float | None = None
+    collective: str = ""
 
     def __hash__(self) -> int:
         return hash((len(self.pairs), self.pairs[:1], self.pairs[-1:], self.rounds))  # of thousands of pairs at once
@@ -61,6 +63,11 @@ class Route:
     def single(self) -> tuple[tuple[int, int], ...]:
         """The pairs of one transfer, the first of equal ones."""
         return self.pairs if self.copies == 1 else self.pairs[: len(self.pairs) // self.copies]
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it goes from one device to another, copies apart."""
+        return len(self.single) == 1 and not self.collective
 
     @property
     def latencies(self) -> int:

@@ -110,7 +110,7 @@ def make_cluster(
 ) -> Cluster:
     """A preset, or workers joined in a `shape`.
 
-    line_rate: of the preset's links; otherwise it is as users get it, with measured shares and collectives.
+    line_rate: of the preset's links, without its library; otherwise it is as users get it, with measured shares.
     speed: of all devices; speeds: of each worker, times that. cores: of every host. link_curve, all_reduce: measured
     (bytes, seconds) points of every link and of the collective.
     """
@@ -131,6 +131,7 @@ def make_cluster(
         devices=tuple(members),
         links=tuple(links),
         host_cores={d.host: cores for d in members} if cores else cluster.host_cores,
+        library=None if line_rate else cluster.library,
         collectives={"all_reduce": {cluster.workers: Curve(points=all_reduce)}} if all_reduce else collectives,
     )
 

@@ -14,7 +14,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = """
     simulator
-    simulator.network simulator.collectives
+    simulator.network
+    simulator.collectives
     simulator.lowering.schedules simulator.lowering.exchange
     simulator.lowering.costs simulator.lowering.parameters
     simulator.lowering.symmetry

@@ -9,7 +9,7 @@ import pytest
 from test_closed_forms import star
 from test_megatron import CARD, PROFILE, STACK, settings
 
-from partitioners import make_plan
+from partitioners import plan_of as make_plan
 from partitioners._stages.block_layout import named_blocks
 from simulator.errors import InputError
 from simulator.files import read_profile

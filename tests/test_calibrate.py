@@ -187,6 +187,20 @@ def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
     assert not link_probe._unsteady([20 * seconds for seconds in disturbed], 6)  # 6 seconds
 
 
+def test_messages_go_there_and_back_as_often_as_their_size_asks_for() -> None:
+    """Over loopback; the times are the first rank's, and above 0."""
+    sizes = [1, 1 << 12]
+    first, second = launch(
+        "traces.calibrate.link_probe:_messages",
+        2,
+        arguments={"pair": [0, 1], "sizes": sizes, "rate": 1e9},
+        timeout_s=600,
+    )
+    assert second == [[], []]
+    for size, seconds in zip(sizes, first, strict=True):
+        assert link_probe._repeats(size, 1e9) <= len(seconds) <= link_probe.MAX_REPEATS and min(seconds) > 0
+
+
 @needs_lab
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16

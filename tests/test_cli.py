@@ -231,7 +231,7 @@ def test_capture_without_torch_says_what_to_install(
         ("simulate TINY", "the following arguments are required: --cluster"),
         ("simulate TINY --cluser cpu-1g", "required: --cluster; --cluser is not an option, did you mean --cluster?"),
         ("capture vgg16 --bach-size 8", "--output; --bach-size is not an option, did you mean --batch-size?"),
-        ("simulate TINY --cluster cpu-1g", "one of the arguments --strategy --plan is required"),
+        ("simulate TINY --cluster cpu-1g", "one of --strategy, --plan, --launch and --config is required"),
         (
             "simulate nothing --cluster cpu-1g --strategy data",
             "unknown profile or model card (and no such file) 'nothing'",
@@ -260,12 +260,12 @@ def test_capture_without_torch_says_what_to_install(
             "simulate TINY --cluster cpu-1g --devices 1 --plan PLAN",
             "on device 3, but cluster 'cpu-1g' has workers 0 to 0",
         ),
-        ("simulate TINY --cluster cpu-1g --plan TINY", "unknown key "),
+        ("simulate TINY --cluster cpu-1g --plan TINY", "this is a profile: a plan is needed here"),
         ("simulate TINY --cluster MINE --strategy data --sync ps --servers 1", "is a file; list its servers there"),
         ("compare TINY --cluster cpu-1g --strategies data,dat", "unknown strategy 'dat'"),
         ("compare TINY --cluster cpu-1g --strategies ,", "it names at least one"),
         ("clusters --output mine.yaml", "name the cluster to write"),
-        ("import TINY --output x.json", "it is of no known format; known: aceso, bytedance"),
+        ("import TINY --output x.json", "this is a profile, which needs no import; known: aceso, bytedance"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.operators import operator_tables
+from partitioners import make_plan
 from simulator.cluster import Device
 from simulator.errors import UnknownNameError
 from simulator.language_models.accelerators import ACCELERATORS, accelerator
 from simulator.language_models.block import AttentionShape, BlockOperator, ProductShape
+from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
 from simulator.language_models.kernels import (
     ATTENTION_BACKWARD,
@@ -29,8 +31,12 @@ from simulator.language_models.kernels import (
     scored_attention_seconds,
     tile_share,
 )
+from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import accelerator_of, read_stack, stacks
 from simulator.network.topologies import Wire, flat_switch
+from simulator.plan import StepSettings
+from simulator.report.interval import step_interval
+from simulator.run import step_report
 
 A100 = accelerator("a100")
 FAST = 1e18  # bytes per second: memory never decides
@@ -161,7 +167,7 @@ def test_wrong_kernels() -> None:
 def test_a_sheet_is_consistent(name: str) -> None:
     """Peak by the clock: products of a multiprocessor in a clock are a power of two."""
     sheet = accelerator(name)
-    assert sheet.source and sheet.sustained_source and 0 < sheet.uncertainty < 0.5 < 1 > sheet.sustained_share > 0.4
+    assert sheet.source and sheet.sustained_source and 0 <= sheet.uncertainty < 0.5 and 0.4 < sheet.sustained_share < 1
     a_clock = sheet.flops_per_s / sheet.multiprocessors / sheet.clock_hz
     assert a_clock == pytest.approx(2 ** round(log2(a_clock)), rel=0.03)
     if sheet.fp8_flops_per_s:
@@ -171,6 +177,21 @@ def test_a_sheet_is_consistent(name: str) -> None:
 @pytest.mark.parametrize("name", stacks())
 def test_a_stack_that_ships_reads(name: str) -> None:
     assert read_stack(name).name == name and read_stack(name).source
+
+
+def test_a_gpu_that_nobody_measured_widens_the_interval() -> None:
+    """The same software on two GPUs: the parts of the interval but for the GPU's are the same share of the step."""
+    card, widths = replace(read_card("gpt2"), layers=2), {}
+    for gpu in ("h100", "h100-pcie"):
+        stack = replace(read_stack("megatron-a100"), accelerator=gpu)
+        profile = modelled_profile(card, stack)
+        cluster = flat_switch(1, WIRE)
+        plan = make_plan("data", profile, cluster, StepSettings(batch_size=1))
+        report = step_report(profile, cluster, plan)
+        parts = step_interval(report, profile, cluster).parts
+        widths[gpu] = {name: below / report.step_s for name, (below, _) in parts.items()}
+    assert widths["h100-pcie"].pop("gpu") == pytest.approx(accelerator("h100-pcie").uncertainty)
+    assert "gpu" not in widths["h100"] and widths["h100"] == pytest.approx(widths["h100-pcie"])
 
 
 WIRE = Wire(bandwidth_bytes_per_s=1e10, latency_s=5e-6, tier="inter")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
 
-from partitioners import make_plan
+from partitioners import plan_of
 from partitioners._stages.recomputed_layers import KINDS
 from partitioners.megatron import balanced_stages, separable_units
 from simulator.errors import InputError
@@ -49,7 +49,7 @@ def test_a_profile_has_the_cards_parameters_and_says_that_it_is_modelled() -> No
 
 
 def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
-    plan = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4)
+    plan = plan_of("megatron", PROFILE, star(8), settings(4), tensor=4)
     shapes = {
         name.removeprefix("blocks.1."): sharding for name, sharding in plan.placements.items() if "blocks.1." in name
     }
@@ -63,7 +63,7 @@ def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
     assert shapes["down"].reduce == 4
     assert plan.placements["embedding"].reduce == plan.placements["cross_entropy"].reduce == 4
     assert plan.exchange == "collectives"
-    copied = make_plan("megatron", PROFILE, star(8), settings(4), tensor=4, sequence_parallel=False)
+    copied = plan_of("megatron", PROFILE, star(8), settings(4), tensor=4, sequence_parallel=False)
     assert copied.placements["blocks.1.norm_attention"].copy == 4
 
 
@@ -79,16 +79,16 @@ def test_a_block_under_tensor_parallelism_is_megatrons() -> None:
 def test_no_device_gets_a_part_of_a_head(heads: int, kv_heads: int | None, tensor: int, complaint: str) -> None:
     profile = modelled_profile(replace(CARD, heads=heads, kv_heads=kv_heads, hidden=384), STACK, batch_size=2)
     with pytest.raises(InputError) as refused:
-        make_plan("megatron", profile, star(8), settings(8), tensor=tensor)
+        plan_of("megatron", profile, star(8), settings(8), tensor=tensor)
     assert complaint in str(refused.value)
-    make_plan("megatron", profile, star(8), settings(8), tensor=2)
+    plan_of("megatron", profile, star(8), settings(8), tensor=2)
 
 
 def test_heads_of_a_layer_that_makes_queries_keys_and_values_are_whole_too() -> None:
     profile = read_profile("gpt2_large_h100")  # 20 heads
     with pytest.raises(InputError, match=r"tensor is 8: it divides the 20 heads of 'transformer\.h\.0\.attn\.matmul'"):
-        make_plan("megatron", profile, star(8), settings(8), tensor=8)
-    make_plan("megatron", profile, star(8), settings(8), tensor=4)
+        plan_of("megatron", profile, star(8), settings(8), tensor=8)
+    plan_of("megatron", profile, star(8), settings(8), tensor=4)
 
 
 def test_stages_are_cut_where_one_tensor_crosses() -> None:
@@ -112,7 +112,7 @@ def test_balanced_stages_are_the_best(seconds: list[float], data: st.DataObject)
 def test_recomputation_takes_segments_and_time() -> None:
     cluster, step = star(4), settings(8, 2)
     kinds = ("none", "selective", "full")
-    plans = {kind: make_plan("megatron", PROFILE, cluster, step, tensor=2, recomputation=kind) for kind in kinds}
+    plans = {kind: plan_of("megatron", PROFILE, cluster, step, tensor=2, recomputation=kind) for kind in kinds}
     assert plans["none"].recomputed == () and len(plans["selective"].recomputed) == CARD.layers
     reports = {kind: run(PROFILE, cluster, plan).report for kind, plan in plans.items()}
     assert reports["none"].step_s < reports["selective"].step_s < reports["full"].step_s
@@ -129,7 +129,7 @@ def test_a_device_saves_what_the_closed_form_says(
     """Of one block: norms, attention with fewer heads of keys than devices, and row-parallel layers."""
     card = replace(CARD, kv_heads=kv_heads)
     profile = modelled_profile(card, replace(STACK, fused_activation=fused), batch_size=2)
-    plan = make_plan(
+    plan = plan_of(
         "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
     )
     closed = swiglu_block_bytes(
@@ -159,7 +159,7 @@ def test_a_block_with_stored_scores_and_dropout_saves_what_korthikantis_table_sa
     """And statistics of its two norms, 4 bytes a token each, which the table leaves out."""
     scored = replace(STACK, device=replace(STACK.device, attention_kernel="scores"))
     profile = modelled_profile(GELU, scored, batch_size=2)
-    plan = make_plan(
+    plan = plan_of(
         "megatron", profile, star(2 * tensor), settings(8, 2), tensor=tensor, sequence_parallel=sequence_parallel
     )
     closed = gelu_block_bytes(
@@ -176,7 +176,7 @@ def test_full_recomputation_keeps_the_input_of_every_block(tensor: int, sequence
     peaks = []
     for layers in (4, 7):
         profile, cluster = modelled_profile(replace(CARD, layers=layers), STACK, batch_size=2), star(2 * tensor)
-        plan = make_plan(
+        plan = plan_of(
             "megatron", profile, cluster, settings(4),
             tensor=tensor, sequence_parallel=sequence_parallel, recomputation="full",
         )  # fmt: skip
@@ -198,7 +198,7 @@ def test_inputs_of_column_parallel_layers_may_be_gathered_again() -> None:
     profiles = [modelled_profile(replace(CARD, layers=layers), STACK, batch_size=2) for layers in (4, 7)]
     cluster, peaks, volumes = star(4), [], []
     for profile, again in ((profiles[0], True), (profiles[1], True), (profiles[1], False)):
-        plan = make_plan("megatron", profile, cluster, settings(2), tensor=4, gather_again=again)
+        plan = plan_of("megatron", profile, cluster, settings(2), tensor=4, gather_again=again)
         norms = tuple(layer.name for layer in profile.layers if layer.kind == "norm")
         assert plan.received_again == (norms if again else ())
         report = run(profile, cluster, plan).report
@@ -212,14 +212,14 @@ def test_inputs_of_column_parallel_layers_may_be_gathered_again() -> None:
     slices = 2 * 2 * (2 * CARD.sequence) * CARD.hidden / 4
     assert peaks[1] - peaks[0] == pytest.approx(3 * (closed + slices))
     assert peaks[1] < peaks[2]
-    copied = make_plan(
+    copied = plan_of(
         "megatron", profiles[0], cluster, settings(2), tensor=4, gather_again=True, sequence_parallel=False
     )
     assert copied.received_again == ()
 
 
 def test_a_block_on_two_stages_is_recomputed_on_each() -> None:
-    plan = make_plan("megatron", PROFILE, star(7), settings(1), pipeline=7, recomputation="full")
+    plan = plan_of("megatron", PROFILE, star(7), settings(1), pipeline=7, recomputation="full")
     stage = {name: sharding.devices for name, sharding in plan.placements.items()}
     assert all(len({stage[name] for name in names}) == 1 for names in plan.recomputed)
     assert {name for names in plan.recomputed for name in names} == {name for name in stage if "blocks" in name}
@@ -240,12 +240,12 @@ def test_a_pipeline_of_sequences_takes_one_at_a_time(
     name: str, batch_size: int, degrees: dict[str, int], asked: int | None, expected: int
 ) -> None:
     profile = PROFILE if name == "modelled" else read_profile(name)
-    plan = make_plan("megatron", profile, star(8), StepSettings(batch_size=batch_size, microbatches=asked), **degrees)
+    plan = plan_of("megatron", profile, star(8), StepSettings(batch_size=batch_size, microbatches=asked), **degrees)
     assert plan.microbatches == expected
 
 
 def test_context_parallelism_splits_the_sequence() -> None:
-    plan = make_plan("megatron", PROFILE, star(4), settings(2), tensor=2, context=2)
+    plan = plan_of("megatron", PROFILE, star(4), settings(2), tensor=2, context=2)
     assert plan.placements["blocks.0.q"].degrees == (1, 2, 2, 1)
     assert plan.placements["blocks.0.norm_ffn"].degrees == (1, 1, 4, 1)
     assert run(PROFILE, star(4), plan).report.step_s > 0
@@ -253,16 +253,16 @@ def test_context_parallelism_splits_the_sequence() -> None:
 
 def test_keys_and_values_of_other_parts_may_be_gathered_again() -> None:
     runtime = Runtime(overlaps_weight_gradients=True)
-    again = make_plan("megatron", PROFILE, star(2), replace(settings(2), runtime=runtime), context=2)
+    again = plan_of("megatron", PROFILE, star(2), replace(settings(2), runtime=runtime), context=2)
     assert {name for name in again.received_again if "blocks.0." in name} == {"blocks.0.k", "blocks.0.v"}
     for degrees, step in (({"context": 2}, settings(2)), ({}, replace(settings(2), runtime=runtime))):
-        assert make_plan("megatron", PROFILE, star(2), step, **degrees).received_again == ()
+        assert plan_of("megatron", PROFILE, star(2), step, **degrees).received_again == ()
 
 
 def test_weight_gradients_hide_what_is_gathered_and_scattered() -> None:
     """Of a block's 10 collectives of hidden states 4 are hidden, as in Megatron-LM, and 2 more of the head."""
     cluster = star(2, bandwidth=1e12, latency_s=0.0)
-    plan = make_plan("megatron", PROFILE, cluster, settings(2), tensor=2, gather_again=True)
+    plan = plan_of("megatron", PROFILE, cluster, settings(2), tensor=2, gather_again=True)
     hidden_bytes = 2 * CARD.sequence * CARD.hidden * 2 / 2  # half of them crosses
     exposed = []
     for overlaps in (False, True):
@@ -274,8 +274,8 @@ def test_weight_gradients_hide_what_is_gathered_and_scattered() -> None:
 
 def test_fsdp_shares_states_and_recomputes_blocks() -> None:
     cluster = star(4)
-    plain = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8)))
-    shared = run(PROFILE, cluster, make_plan("fsdp", PROFILE, cluster, settings(8, stage=3), recomputation="full"))
+    plain = run(PROFILE, cluster, plan_of("fsdp", PROFILE, cluster, settings(8)))
+    shared = run(PROFILE, cluster, plan_of("fsdp", PROFILE, cluster, settings(8, stage=3), recomputation="full"))
     assert shared.report.peak_memory_bytes < plain.report.peak_memory_bytes
     assert shared.plan.recomputed and not plain.plan.recomputed
 
@@ -294,7 +294,7 @@ def test_fsdp_shares_states_and_recomputes_blocks() -> None:
 def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, options: dict[str, object]) -> None:
     """Both stages of a pipeline use the table; the bytes that are simulated are those of the plan."""
     profile, cluster = modelled_profile(replace(CARD, tied_embeddings=True), STACK, batch_size=2), star(8)
-    plan = make_plan(strategy, profile, cluster, settings(32, 4, stage), **options)
+    plan = plan_of(strategy, profile, cluster, settings(32, 4, stage), **options)
     report = run(profile, cluster, plan).report
     volume = communication_volume(ShardedModel(profile, plan), cluster)
     assert report.communication_bytes.total == pytest.approx(volume.total)
@@ -302,10 +302,10 @@ def test_every_zero_stage_runs_with_tied_tables(stage: int, strategy: str, optio
 
 
 def test_fsdp_recomputes_the_attention_core() -> None:
-    plan = make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
+    plan = plan_of("fsdp", PROFILE, star(4), settings(8), recomputation="selective")
     assert plan.recomputed == tuple((f"blocks.{number}.attention",) for number in range(CARD.layers))
     with pytest.raises(InputError, match="recomputation is 'some': it is none, selective, op, full"):
-        make_plan("fsdp", PROFILE, star(4), settings(8), recomputation="some")
+        plan_of("fsdp", PROFILE, star(4), settings(8), recomputation="some")
 
 
 def kept_by_block(recomputation: str, card: ModelCard = CARD, tensor: int = 1, stack: TrainingStack = STACK) -> float:
@@ -314,7 +314,7 @@ def kept_by_block(recomputation: str, card: ModelCard = CARD, tensor: int = 1, s
     for layers in (4, 7):
         profile = modelled_profile(replace(card, layers=layers), stack, batch_size=2)
         cluster, options = star(tensor), {"tensor": tensor, "gather_again": True, "recomputation": recomputation}
-        plan = make_plan("megatron", profile, cluster, settings(2), **options)
+        plan = plan_of("megatron", profile, cluster, settings(2), **options)
         graph = lower(ShardedModel(profile, plan), cluster)
         taken = graph.allocated_bytes.sum() + graph.allocation_bytes.sum()
         assert taken == pytest.approx(graph.freed_bytes.sum())
@@ -353,7 +353,7 @@ def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
 
 def test_stored_scores_are_dropped_by_selective_recomputation() -> None:
     """5as/h of Korthikanti's table 2, with one device and with four."""
-    stack = replace(STACK, keeps_scores=True)
+    stack = replace(STACK, device=replace(STACK.device, attention_kernel="scores"))
     for tensor in (1, 4):
         none, selective = (kept_by_block(kind, GELU, tensor, stack) for kind in ("none", "selective"))
         assert none - selective == pytest.approx(5 * GELU.heads * GELU.sequence * TOKENS / tensor)
@@ -369,7 +369,7 @@ def test_interleaving_shrinks_the_bubble_by_the_chunks(chunks: int) -> None:
     passes = tuple(replace(layer, **(free if "blocks" in layer.name else around)) for layer in profile.layers)
     profile, step = replace(profile, layers=passes), settings(microbatches, microbatches)
     cluster = star(stages, bandwidth=1e18, latency_s=0.0)
-    plan = make_plan("megatron", profile, cluster, step, pipeline=stages, chunks=chunks, layout="equal")
+    plan = plan_of("megatron", profile, cluster, step, pipeline=stages, chunks=chunks, layout="equal")
     report = run(profile, cluster, plan).report
     block_s = sum(layer.forward_s + layer.backward_s for layer in profile.layers if layer.name.startswith("blocks.1."))
     passes_s = microbatches * card.layers / stages * block_s
@@ -382,9 +382,9 @@ def test_context_parallelism_pays_for_keys_and_values(context: int) -> None:
     """Beside its twin of as many tokens a device: every part gets the others' keys and values, forward and once more
     for the backward pass, and sends gradients back; the step is longer by that."""
     cluster, sequences = star(4), 8
-    twin = make_plan("megatron", PROFILE, cluster, settings(sequences, 2), gather_again=True)
+    twin = plan_of("megatron", PROFILE, cluster, settings(sequences, 2), gather_again=True)
     options = {"context": context, "gather_again": True}
-    plan = make_plan("megatron", PROFILE, cluster, settings(sequences, 2 * context), **options)
+    plan = plan_of("megatron", PROFILE, cluster, settings(sequences, 2 * context), **options)
     plain, parted = (run(PROFILE, cluster, each).report for each in (twin, plan))
     pair = 2 * 2 * CARD.sequence * CARD.key_channels  # bytes of a sequence's keys and values
     others = sequences * CARD.layers * pair * (context - 1)
@@ -398,8 +398,8 @@ def test_chunks_need_a_schedule_that_has_them() -> None:
     for schedule, chunks, complaint in (("1f1b", 2, "interleaved or zero-bubble"), ("zb-v", 1, "it is 2; the step")):
         step = replace(settings(8, 8), schedule=schedule)
         with pytest.raises(InputError, match=complaint):
-            make_plan("megatron", PROFILE, star(2), step, pipeline=2, chunks=chunks)
-    turned = make_plan("megatron", PROFILE, star(2), replace(settings(8, 8), schedule="zb-v"), pipeline=2, tensor=1)
+            plan_of("megatron", PROFILE, star(2), step, pipeline=2, chunks=chunks)
+    turned = plan_of("megatron", PROFILE, star(2), replace(settings(8, 8), schedule="zb-v"), pipeline=2, tensor=1)
     assert turned.turn == "blocks.2.norm_attention"
     assert [turned.placements[f"blocks.{i}.q"].devices for i in range(4)] == [(0,), (1,), (1,), (0,)]
     assert run(PROFILE, star(2), turned).report.step_s > 0
@@ -407,17 +407,17 @@ def test_chunks_need_a_schedule_that_has_them() -> None:
 
 def test_without_degrees_both_are_data_parallelism() -> None:
     profile, cluster = read_profile("vgg_digits"), star(4)
-    data = make_plan("data", profile, cluster, settings(16))
+    data = plan_of("data", profile, cluster, settings(16))
     for name in ("megatron", "fsdp"):
-        assert make_plan(name, profile, cluster, settings(16)).placements == data.placements
+        assert plan_of(name, profile, cluster, settings(16)).placements == data.placements
 
 
 def test_wrong_degrees_are_named() -> None:
     with pytest.raises(InputError, match="divides the 8 devices"):
-        make_plan("megatron", PROFILE, star(8), settings(8), tensor=3)
+        plan_of("megatron", PROFILE, star(8), settings(8), tensor=3)
     with pytest.raises(InputError, match="8 replicas"):
-        make_plan("megatron", PROFILE, star(8), settings(4))
+        plan_of("megatron", PROFILE, star(8), settings(4))
     with pytest.raises(InputError, match="recomputation is 'some'"):
-        make_plan("megatron", PROFILE, star(8), settings(8), recomputation="some")
+        plan_of("megatron", PROFILE, star(8), settings(8), recomputation="some")
     with pytest.raises(InputError, match="at most"):
-        make_plan("megatron", PROFILE, star(32), settings(32), pipeline=32)
+        plan_of("megatron", PROFILE, star(32), settings(32), pipeline=32)

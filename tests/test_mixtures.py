@@ -9,7 +9,7 @@ import pytest
 from test_closed_forms import star
 from test_megatron import CARD, STACK, settings
 
-from partitioners import make_plan
+from partitioners import plan_of as make_plan
 from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.expert_routing import Routing

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError
 from simulator.exports.launch import launch_command
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.grids import candidate_grids
@@ -20,6 +22,13 @@ from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.readers import read_configuration
 
 FOLDER = Path(tempfile.mkdtemp())
+KEYS = st.sampled_from(
+    ["parallelism", "model", "tokens", "dp", "tp", "pp", "micro_batch_size", "batch_accumulation_per_replica",
+     "sequence_length", "model_config", "num_hidden_layers", "hidden_size", "training", "seq_len", "name", "flavor",
+     "zero_optimization", "stage", "train_batch_size", "train_micro_batch_size_per_gpu", "fsdp_config", "num_layers",
+     "num_processes", "num_machines", "distributed_type", "bf16", "tensor_parallel_degree", "batch_size", "moe_config",
+     "num_attention_heads", "mode", "activation_checkpoint", "gradient_accumulation_steps", "optimizer"]
+)  # fmt: skip
 AGAIN = (*RECOMPUTATION, "op", "core_attn+mlp")
 GRIDS = [
     (name, grid)
@@ -160,6 +169,36 @@ def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
 def test_what_says_no_plan_is_refused_in_one_line(launch: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_configuration(launch, None)
+
+
+WORDS = st.sampled_from(
+    ["torchrun", "pretrain_gpt.py", "-m", "torchtitan.train", "--num-layers", "--hidden-size", "--nnodes=2", "8", "0",
+     "--nproc-per-node", "--seq-length", "--num-attention-heads", "--swiglu", "--config", "llama3_8b", "--module", "x=",
+     "$A", "A=3\n", "(", "-9", "1e9", "--moe-layer-freq", "([0]*3+[1]*9)", "--num-experts", "--kv-channels", "\\\n",
+     "--pipeline-model-parallel-layout", "Et*9|t*9L", "llama3", "--tensor-model-parallel-size", "99999999999999999999"]
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(WORDS | st.text(max_size=8), max_size=30).map(" ".join))
+def test_any_line_is_read_or_refused(line: str) -> None:
+    with contextlib.suppress(InputError, UnknownNameError):
+        assert read_configuration(line, None).grid.devices >= 1
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**40) | st.text(max_size=6) | st.sampled_from(["auto", "full", "8B"]),
+    lambda parts: st.lists(parts, max_size=2) | st.dictionaries(KEYS, parts, max_size=6), max_leaves=30,
+)  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(KEYS, PLAIN, max_size=8))
+def test_any_file_is_read_or_refused(content: dict[str, Any]) -> None:
+    path = FOLDER / "drawn.json"
+    path.write_text(json.dumps(content))
+    with contextlib.suppress(InputError, UnknownNameError):
+        assert read_configuration(None, str(path), model="gpt2", devices=8).grid.devices >= 1
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "a: b", "\x00", "{", "parallelism: 3\nmodel: 1\ntokens: 2"])

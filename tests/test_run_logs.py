@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import time
 from pathlib import Path
 
@@ -10,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simulator.errors import InputError
+from simulator.readers import _log
 from simulator.readers._log import read_log, steady
 
+FOLDER = Path(tempfile.mkdtemp())
 LINES = {
     "megatron": (
         " [2025-05-01 10:00:00.0] iteration {n:8d}/     100 | consumed samples:     256 | elapsed time per iteration "
@@ -95,6 +99,35 @@ def test_what_is_no_log_ends_in_one_line(content: bytes, tmp_path: Path) -> None
     path.write_bytes(content)
     with pytest.raises(InputError, match="it says no step's time"):
         read_log(path)
+
+
+PIECES = st.sampled_from(
+    ["iteration 3/ 9 |", "elapsed time per iteration (ms): ", "1e999", "0", "-5", "4,213.5", "tps: ", "mfu: ", "38.1%",
+     "step: 7 ", "\n", "\r", "| 3/9 [00:32<04:48, ", "0.0it/s]", "n_params: 99999999999999999999", "saving checkpoint",
+     "tokens_per_sec: 1.2K", "validation ", "NaN", "inf", "throughput per GPU (TFLOP/s/GPU): "]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=5), max_size=40).map("".join))
+def test_any_text_is_a_log_or_refused(text: str) -> None:
+    path = FOLDER / "drawn.log"
+    path.write_text(text, encoding="utf-8", errors="replace")
+    with contextlib.suppress(InputError):
+        log = read_log(path)
+        steps = steady(log.steps_s(2**20, 2**10, 8, 1e9, 1e15), log.marks)
+        assert 0 < steps.low_s <= steps.step_s <= steps.high_s < float("inf")
+
+
+def test_of_a_log_that_is_very_long_parts_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "train.log"
+    lines = [
+        f"iteration {number}/9999 | elapsed time per iteration (ms): {400 + number % 7} |" for number in range(5000)
+    ]
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr(_log, "MOST_READ", 64_000)
+    steps = read_log(path)
+    assert 500 < len(steps.speeds) < 1500
+    assert steady(steps.speeds).step_s == pytest.approx(0.403, abs=0.001)
 
 
 def test_long_logs_are_streamed(tmp_path: Path) -> None:

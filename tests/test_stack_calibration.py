@@ -25,7 +25,7 @@ from simulator.language_models.training_stack import read_stack, write_stack
 from simulator.network.catalogue import read_preset
 
 NANOTRON = read_stack("nanotron-h100")
-CARD = ModelCard(name="small", layers=4, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)
+CARD = ModelCard(name="small", layers=8, hidden=4096, heads=32, ffn=16_384, vocabulary=32_000, sequence=2048)
 NODES = read_preset("dgx-h100").build
 TINY = replace(CARD, name="tiny", hidden=256, ffn=512, vocabulary=512, sequence=256)
 """So small that launches decide."""
@@ -39,7 +39,7 @@ GRIDS = [
 
 
 def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
-    wanted = {"device.matmul_efficiency": 0.7, "runtime.forward_launch_s": 5e-5, "runtime.step_overhead_s": 0.01}
+    wanted = {"device.matmul_efficiency": 0.8, "runtime.forward_launch_s": 5e-5, "runtime.step_overhead_s": 0.01}
     made = with_constants(NANOTRON, wanted)
     plans = [MeasuredPlan(card=card, grid=grid, step_s=1.0) for card in (CARD, TINY) for grid in GRIDS]
     steps_s = predicted_steps_s(made, plans, NODES)

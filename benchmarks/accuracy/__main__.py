@@ -25,7 +25,7 @@ from simulator.report.evidence import WORDS
 
 SOURCES = (
     *("neusight", "sailor", "ddp_buckets", "bytedance"),
-    *("ultrascale", "llm_foundry", "megatron_a100", "dgxc", "torchtitan", "megatron_golden"),
+    *("ultrascale", "llm_foundry", "megatron_a100", "dgxc", "torchtitan", "internevo", "megatron_golden"),
 )
 SLOW = ("megatron_a100",)
 """Sources that take minutes."""

@@ -12,6 +12,7 @@ from benchmarks.published import shared_data, table
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
+from simulator.network.collective_times import collective_s
 from simulator.plan import FIRST_BUCKET_BYTES, StepSettings, Synchronisation
 from simulator.run import step_seconds
 from traces.imports._collectives import CollectiveCall, collective_call, is_collective
@@ -38,7 +39,7 @@ def buckets() -> list[RecordedBucket]:
         RecordedBucket(
             elements=bucket.size_bytes // 4,
             recorded_elements=call.size_bytes // 4,
-            seconds=cluster.collective_s("all_reduce", range(GPUS), bucket.size_bytes),
+            seconds=collective_s(cluster, "all-reduce", tuple(range(GPUS)), bucket.size_bytes),
             recorded_s=call.seconds,
         )
         for bucket, call in zip(model.buckets, _recorded(_recording()), strict=True)

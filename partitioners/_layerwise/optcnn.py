@@ -20,7 +20,6 @@ from partitioners._network.fabric import Fabric
 from partitioners._network.wiring import Traffic, Wave, Wiring, joined
 from simulator import collectives
 from simulator.cluster import Cluster, Device
-from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.exchange.shard_regions import Interval, channel_bytes, reads, shards, split
@@ -157,13 +156,11 @@ class LinklessCluster:
 
     devices: tuple[Device, ...]
     wiring: Wiring
-    measured: tuple[tuple[str, tuple[tuple[int, Curve], ...]], ...]
     cluster: Cluster = field(compare=False)
 
     @staticmethod
     def of(cluster: Cluster, wiring: Wiring) -> LinklessCluster:
-        measured = tuple((name, tuple(curves.items())) for name, curves in cluster.collectives.items())
-        return LinklessCluster(devices=cluster.devices, wiring=wiring, measured=measured, cluster=cluster)
+        return LinklessCluster(devices=cluster.devices, wiring=wiring, cluster=cluster)
 
 
 def _synchronise_s(

@@ -13,6 +13,7 @@ import numpy as np
 
 from partitioners._network.wiring import Traffic, Wave, Wiring, kinds
 from simulator.cluster import Cluster
+from simulator.network.collective_times import time_of
 from simulator.ordered_sum import ordered_sum
 from simulator.taskgraph import Floats, Ints
 
@@ -25,6 +26,7 @@ class Fabric:
     has no latency of its own.
     """
 
+    cluster: Cluster
     devices: int
     wiring: Wiring
     bandwidths_bytes_per_s: Floats
@@ -46,8 +48,15 @@ class Fabric:
             pair_kinds=pair_kinds,
             measured=tuple(np.flatnonzero(curved).tolist()),
             curves=cluster if curved.any() else None,
+            times_collectives=cluster.times_collectives,
         )
-        return Fabric(devices=devices, wiring=wiring, bandwidths_bytes_per_s=bandwidths, latencies_s=latencies_s)
+        return Fabric(
+            cluster=cluster,
+            devices=devices,
+            wiring=wiring,
+            bandwidths_bytes_per_s=bandwidths,
+            latencies_s=latencies_s,
+        )
 
     def seconds(self, traffic: Traffic) -> Floats:
         """Seconds of messages there and back, shape (...,) of the traffic's (kinds, 2, ...)."""
@@ -67,7 +76,9 @@ class Fabric:
         bandwidths, latencies_s = self.bandwidths_bytes_per_s.tolist(), self.latencies_s.tolist()
         links_s = max((size / rate for size, rate in zip(wave.busiest_bytes, bandwidths, strict=True)), default=0.0)
         waits_s = max((rounds * wait for rounds, wait in zip(wave.rounds, latencies_s, strict=True)), default=0.0)
-        return max(links_s + waits_s, wave.alone_s)
+        times = [time for timed in wave.timed if (time := time_of(self.cluster, *timed)) is not None]
+        timed_s = max((time.delay_s + wave.crowd * (time.seconds - time.delay_s) for time in times), default=0.0)
+        return max(links_s + waits_s, wave.computing_s, timed_s)
 
 
 def hops(cluster: Cluster, devices: int) -> tuple[tuple[tuple[int, ...], ...], Ints, Ints]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.taskgraph import Floats, Ints
+from simulator.taskgraph import Floats, Ints, Route
 
 Bools = npt.NDArray[np.bool_]
 
@@ -43,13 +43,16 @@ class Traffic:
 class Wave:
     """What tasks of collectives that start together ask of a wiring.
 
-    busiest_bytes: over the busiest link of each kind; rounds: the most over a pair of each kind. alone_s: of what does
-    not share links, transfers measured as a whole and what each device computes.
+    busiest_bytes: over the busiest link of each kind; rounds: the most over a pair of each kind, but for collectives
+    whose times the cluster knows: these are `timed`, with their bytes, and load the busiest link `crowd` times as
+    much as one alone does. computing_s: of the device with the most.
     """
 
     busiest_bytes: tuple[float, ...]
     rounds: tuple[int, ...]
-    alone_s: float
+    computing_s: float
+    timed: tuple[tuple[Route, float], ...] = ()
+    crowd: float = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,7 @@ class Wiring:
     routes: the links from device i to j, in row i*D + j. link_kinds, pair_kinds: for every link and every row, the
     number of its bandwidth and of its latency among the different ones. measured: rows whose route has a measured
     curve, and curves: the cluster where there are some, since what its links carry then depends on its figures.
+    times_collectives: as the cluster's.
     """
 
     routes: tuple[tuple[int, ...], ...]
@@ -66,6 +70,7 @@ class Wiring:
     pair_kinds: tuple[int, ...]
     measured: tuple[int, ...] = ()
     curves: Cluster | None = None
+    times_collectives: bool = False
 
     def traffic(self, sizes_bytes: Floats) -> Traffic:
         """Of messages of sizes_bytes[..., i, j] from i to j, all at once, then the same back; 0 for i = j."""
@@ -115,23 +120,35 @@ class Wiring:
         """Of tasks that start together: transfers share links, a device computes one after the other."""
         devices = isqrt(len(self.routes))
         carried, computing_s = [0.0] * len(self.link_kinds), [0.0] * devices
-        rounds, alone_s = [0] * (1 + max(self.pair_kinds)), 0.0
+        rounds, timed = [0] * (1 + max(self.pair_kinds)), []
+        beside, alone_bytes = [0.0] * len(self.link_kinds), 0.0
         for task in tasks:
             if task.route is None:
                 computing_s[task.device] += task.seconds
-            elif task.seconds > 0:
-                alone_s = max(alone_s, task.seconds)
-            else:
-                for i, j in task.route.pairs:
-                    row = i * devices + j
-                    kind = self.pair_kinds[row]
-                    rounds[kind] = max(rounds[kind], task.route.rounds)
-                    for link in self.routes[row]:
-                        carried[link] += self.unmeasured_bytes(row, task.bytes, task.route.rounds)
+                continue
+            if self.times_collectives and task.route.collective:
+                timed.append((task.route, task.bytes))
+                own = Counter(link for i, j in task.route.pairs for link in self.routes[i * devices + j])
+                for link, times in own.items():
+                    beside[link] += times * task.bytes
+                alone_bytes = max(alone_bytes, max(own.values(), default=0) * task.bytes)
+                continue
+            for i, j in task.route.pairs:
+                row = i * devices + j
+                kind = self.pair_kinds[row]
+                rounds[kind] = max(rounds[kind], task.route.rounds)
+                for link in self.routes[row]:
+                    carried[link] += self.unmeasured_bytes(row, task.bytes, task.route.rounds)
         busiest = [0.0] * (1 + max(self.link_kinds, default=-1))
         for link, kind in enumerate(self.link_kinds):
             busiest[kind] = max(busiest[kind], carried[link])
-        return Wave(busiest_bytes=tuple(busiest), rounds=tuple(rounds), alone_s=max(alone_s, *computing_s))
+        return Wave(
+            busiest_bytes=tuple(busiest),
+            rounds=tuple(rounds),
+            computing_s=max(computing_s),
+            timed=tuple(timed),
+            crowd=max(beside, default=0.0) / alone_bytes if alone_bytes else 1.0,
+        )
 
     def unmeasured_bytes(self, row: int, size_bytes: float, rounds: int = 1) -> float:
         """Bytes that at nominal bandwidth take as long as the row's measured curve says, in so many equal rounds."""

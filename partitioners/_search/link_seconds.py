@@ -9,6 +9,7 @@ import numpy as np
 from partitioners._network.fabric import hops
 from simulator import collectives
 from simulator.cluster import Cluster
+from simulator.network.collective_times import time_of
 from simulator.plan import Synchronisation
 from simulator.taskgraph import Floats
 
@@ -56,8 +57,10 @@ class LinkSeconds:
             self._rings[devices] = [self._crossings(task.route.pairs if task.route else ()) for task in tasks]
         seconds, latency_s = np.zeros(self.count), 0.0
         for task, (crossed, wait_s) in zip(tasks, self._rings[devices], strict=True):
-            if task.seconds:
-                seconds += task.seconds * crossed
+            time = time_of(self._cluster, task.route, task.bytes) if task.route and task.route.collective else None
+            if time is not None:
+                seconds += time.work * crossed / self._bandwidths
+                latency_s = max(latency_s, time.delay_s)
             elif task.route:
                 seconds += task.bytes * crossed / self._bandwidths
                 latency_s = max(latency_s, task.route.rounds * wait_s)

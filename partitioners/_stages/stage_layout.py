@@ -123,7 +123,7 @@ def stage_layout(
 ) -> StageLayout:
     """The layout of the cuts; kept with the profile."""
     ends = tuple((link.source, link.target) for link in cluster.links)
-    devices = tuple(device.name for device in cluster.devices), cluster.speeds, bool(cluster.collectives)
+    devices = tuple(device.name for device in cluster.devices), cluster.speeds, cluster.is_formula
     key = stage_layout, ends, devices, step.batch_size, step.synchronisation, step.states, schedule, tuple(cuts)
     return profile.kept.get(key, lambda: _laid_out(profile, cluster, step, schedule, cuts))
 
@@ -286,7 +286,7 @@ def _rings(
     profile: Profile, cluster: Cluster, step: StepSettings, cuts: Sequence[StageCut], held_bytes: Floats, ways: int
 ) -> tuple[Rings | None, list[tuple[int, int]]]:
     """The rings, and the pairs of devices in them, which follow `ways` others."""
-    if not _is_bounded(step) or step.synchronisation.collective != "ring" or cluster.collectives:
+    if not _is_bounded(step) or step.synchronisation.collective != "ring" or not cluster.is_formula:
         return None, []
     numbers: dict[tuple[int, int], int] = {}
     sums = [

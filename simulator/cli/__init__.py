@@ -207,6 +207,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if empty:
         which = ", ".join(f"--{name.replace('_', '-')}" if name in typed else name.upper() for name in empty)
         raise InputError(f"{which}: it is empty; write a value, or leave the option out")
+    _effects.check_once(args)
     return args
 
 

@@ -121,9 +121,8 @@ def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runt
     for options, changed in _smaller(profile, plan):
         with suppress(InputError):
             report = step_report(profile, cluster, changed, runtime=runtime)
-            if report.fits:
-                needs = f"needs {format_bytes(report.peak_memory_bytes)}, step {format_time(report.step_s)}"
-                return f"{options}: it {needs}"
+            if report.fit == "fits":
+                return f"{options} ({format_bytes(report.peak_memory_bytes)}, step {format_time(report.step_s)})"
     return SMALLER
 
 

@@ -78,7 +78,7 @@ def _changes(planned: PlannedRun, runs: Sequence[SimulatedGrid]) -> Iterator[tup
         except InputError:
             continue
         gone, added = (
-            " ".join(word for word in one if word not in other) for one, other in ((before, after), (after, before))
+            " ".join(word for word in here if word not in there) for here, there in ((before, after), (after, before))
         )
         yield f"leave out: {gone or 'nothing'}", f"add: {added or 'nothing'}"
 

@@ -47,6 +47,16 @@ def check_step(args: argparse.Namespace) -> None:
         raise UnknownNameError.of("schedule", args.schedule, SCHEDULES)
 
 
+def check_once(args: argparse.Namespace) -> None:
+    """Raise InputError where one thing is given two values, of which the last alone would count."""
+    for option, value in sorted(vars(args).items()):
+        pairs = value if isinstance(value, list) else []
+        keys = [pair[0] for pair in pairs if isinstance(pair, tuple) and len(pair) == 2]
+        twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+        if twice is not None:
+            raise InputError(f"{spelled([option])} {twice}: it is given twice; keep one")
+
+
 def check_plan_file(args: argparse.Namespace) -> None:
     """Raise InputError for options of a strategy beside a plan, which is made already."""
     unused = [name for name in ("set", "effort", "recompute") if name in typed(args)]

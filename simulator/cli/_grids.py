@@ -157,6 +157,8 @@ def _print(
     for each in runs[:1]:
         for line in _answer(each, profile, stack, cluster):
             _tables.say(console, line)
+        if not ranking.certain:
+            _tables.say(console, "time ran out: a grid that was not simulated may be faster; --budget takes more")
         console.print("")
     grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
     batch = f"batch {grids[0].batch} of {card.sequence} tokens"
@@ -170,8 +172,6 @@ def _print(
         f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
     )
     _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{rest}")
-    if not ranking.certain:
-        _tables.say(console, "time ran out: a grid that was not simulated may be faster; --budget takes more")
     splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(console, _table(named), MAY_GO)

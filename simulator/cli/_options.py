@@ -26,7 +26,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
     from simulator.lowering.schedules import SCHEDULES
 
     text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
-    where = {"nargs": "?"} if started else {}
+    where: dict[str, Any] = {"nargs": "?"} if started else {}
     parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text, **where)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
@@ -195,13 +195,22 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         raise InputError(f"servers is {args.servers}: collective {name} uses none; leave --servers out or take ps")
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers, needs_server=needed)
     for tier, value in args.bandwidth:
-        cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=value)
+        cluster = _with_bandwidth(cluster, tier, value)
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=value)
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, value, "as asked for")
     cluster = cluster if args.memory is None else cluster.with_memory(args.memory)
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
+
+
+def _with_bandwidth(cluster: Cluster, tier: str, bandwidth_bytes_per_s: float) -> Cluster:
+    """What links give from now on; where that takes the place of a measured share, the sources say so."""
+    shares = {link.achieved.median for link in cluster.links if link.tier == tier and link.achieved is not None} - {1}
+    changed = cluster.with_tier(tier, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
+    measured = ", ".join(f"{share:.0%}" for share in sorted(shares))
+    said = f"{tier}.bandwidth: as given, all of which links give, in place of the measured share of {measured}"
+    return replace(changed, sources=(*changed.sources, said)) if shares else changed
 
 
 def read_runtime(args: argparse.Namespace, profile: Profile) -> Runtime:

@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _started_run
 from simulator.errors import InputError
@@ -113,7 +113,7 @@ def verdict_of(planned: PlannedRun, log: RunLog) -> RunVerdict:
     predicted_s = run.step_s
     low, high = OWN_SOFTWARE if planned.own_software else OTHER_SOFTWARE
     ratio, mfu = steps.step_s / predicted_s, tokens * card.flops_per_token / peak / steps.step_s
-    parts = {
+    parts: dict[str, Any] = {
         "measured_s": steps.step_s, "predicted_s": predicted_s, "low_s": low * predicted_s, "mfu": mfu,
         "high_s": high * predicted_s, "notes": tuple(_notes(planned, log, steps, mfu)),
     }  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simulator.cli import _tables
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
-from simulator.units import format_bytes, format_time
+from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
     from simulator.studies.scaling import ScalingResult
@@ -84,7 +84,7 @@ def _cost_cells(point: ScalingResult) -> dict[str, str]:
     sample, epoch, epoch_s = point.dollars_per_sample, point.dollars_per_epoch, point.epoch_s
     return {
         "$/million": "-" if sample is None else dollars(1e6 * sample),
-        "epoch": "-" if epoch_s is None else format_time(epoch_s),
+        "epoch": "-" if epoch_s is None else format_duration(epoch_s),
         "$/epoch": "-" if epoch is None else dollars(epoch),
     }
 

@@ -68,6 +68,10 @@ def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequenc
 
     console = _tables.new_console()
     _tables.say(console, title)
+    size = f"{fastest.microbatches} micro-batches of {fastest.microbatch_size}"
+    needs = f"{'fits' if fastest.fits else 'does not fit'}: needs {units.format_bytes(fastest.peak_memory_bytes)}"
+    speed = f"{units.format_time(fastest.step_s)} a step, {fastest.samples_per_s:,.1f} samples/s"
+    _tables.say(console, f"best: {size}, {speed}; {needs}")
     _printing.say_notes(console, notes)
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
     table = _tables.new_table("micro-batches", *columns, last="")

@@ -12,15 +12,17 @@ time beside the predicted one, which `shardscope check` reads.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import shlex
 import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
-from simulator.errors import InputError
+from simulator.errors import InputError, nearest
 from simulator.exports import RUNTIMES
 from simulator.terminal import folded
 
@@ -117,11 +119,53 @@ def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     model = args.model or (profile.model if ":" in profile.model else None)
     if model is None or ":" not in model:
         raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
+    _check_callable(model)
     shape = args.input_shape or captured.get("--input-shape")
     if shape is None:
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
     vocabulary = args.vocabulary or captured.get("--vocabulary")
     return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
+
+
+def _check_callable(model: str) -> None:
+    """Raise InputError unless `model` names a callable of a module, which, where its file is found, defines it.
+
+    The module is not imported: it may need what only the machine that trains has.
+    """
+    module, _, name = model.partition(":")
+    if not all(word.isidentifier() for word in (*module.split("."), *name.split("."))):
+        raise InputError(f"model is {model}: it is package.module:callable, e.g. mine:net")
+    source = _source_of(module)
+    if source is None:
+        return
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    defined = {word for node in tree.body for word in _names_bound(node)}
+    first = name.partition(".")[0]
+    if first not in defined and "*" not in defined:
+        near = nearest(first, defined)
+        hint = f", did you mean {near}?" if near else "; name one of its functions or classes"
+        raise InputError(f"model is {model}: {source} defines no {first}{hint}")
+
+
+def _source_of(module: str) -> Path | None:
+    """The file of a module in this folder or on the path, if there is one."""
+    for folder in (".", *sys.path):
+        path = Path(folder, *module.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return file
+    return None
+
+
+def _names_bound(node: ast.stmt) -> Iterator[str]:
+    """The names that a statement at the top of a module, or one inside it, binds."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield inner.name
+        elif isinstance(inner, ast.alias):
+            yield (inner.asname or inner.name).partition(".")[0]
+        elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+            yield inner.id
 
 
 def _captured(command: str) -> dict[str, Any]:

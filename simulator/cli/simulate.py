@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _machine_note, _options, _started_run, _strategy, _values
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
@@ -119,6 +119,9 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
 def _noise(args: argparse.Namespace) -> Noise:
     from simulator.engine.noise import Noise
 
+    for device, factor in args.straggler:
+        rule = "it is at least 1; a faster device has its speed in the cluster's file"
+        require(factor >= 1, f"straggler {device}", factor, rule)
     return Noise(jitter=args.jitter, stragglers=dict(args.straggler), seed=args.seed)
 
 

@@ -14,9 +14,9 @@ from simulator.taskgraph import Floats, Route
 class CollectiveTask:
     """One transfer (with a route) or one computation on a server (with a device) of a collective.
 
-    bytes cross each pair of the route; a measured transfer takes `seconds` and does not contend. `after`:
-    earlier tasks of this collective that must have ended; `needs`: devices whose gradient must be ready;
-    `delivers`: devices that hold the result when it ends.
+    bytes cross each pair of the route; a computation takes `seconds`. `after`: earlier tasks of this collective that
+    must have ended; `needs`: devices whose gradient must be ready; `delivers`: devices that hold the result when it
+    ends.
     """
 
     route: Route | None = None

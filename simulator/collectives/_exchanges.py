@@ -1,43 +1,42 @@
 """What a group of devices does with a tensor that moves as a whole: gather it, sum and scatter it, transpose it.
 
-Each is one task at the pace of its slowest pair. A measured curve of the cluster for that many devices, on hosts alike,
-replaces the formula; its sizes are those of the whole tensor.
+Each is one task at the pace of its slowest pair. Where the cluster has a library or measured curves, these say what it
+takes (`simulator.network.collective_times`); sizes are those of the whole tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import replace
+from itertools import pairwise, permutations
 
-from simulator.cluster import Cluster
 from simulator.collectives._collective import CollectiveTask
 from simulator.collectives.ring import around
 from simulator.errors import UnknownNameError
+from simulator.network.collective_times import HALVES, sent_share
 from simulator.taskgraph import Route
 
 
-def exchange(name: str, cluster: Cluster, group: Sequence[int], size_bytes: float) -> tuple[Route, float, float]:
-    """(route, bytes over each of its pairs, measured seconds or 0) of a collective for a tensor of `size_bytes` in all.
+def exchange(name: str, group: Sequence[int], size_bytes: float) -> tuple[Route, float]:
+    """(route, bytes over each of its pairs) of a collective for a tensor of `size_bytes` in all.
 
         all-reduce                    2(n-1)/n x S/B + 2(n-1) x latency
         all-gather, reduce-scatter    (n-1)/n x S/B + (n-1) x latency: half a ring all-reduce
         all-to-all                    (n-1)/n^2 x S/B + latency: each device sends 1/n of its share to each other
-        broadcast                     S/B + (n-1) x latency, from device to device; measured as an all-reduce
+        broadcast                     S/B + (n-1) x latency, from device to device
 
     Raises UnknownNameError.
     """
     members, n = tuple(group), len(group)
-    measured = "all-reduce" if name == "broadcast" else name
-    seconds = cluster.collective_s(measured.replace("-", "_"), members, size_bytes)
-    halves = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}.get(name)
-    if halves:
-        return Route(around(members), rounds=halves * (n - 1)), halves * (n - 1) / n * size_bytes, seconds
-    if name == "all-to-all":
-        return Route(tuple((a, b) for a in members for b in members if a != b)), size_bytes / n**2, seconds
-    if name == "broadcast":
-        return Route(tuple(pairwise(members)), rounds=n - 1), size_bytes, seconds
-    known = ("all-gather", "all-reduce", "all-to-all", "broadcast", "reduce-scatter")
-    raise UnknownNameError.of("collective", name, known)
+    if name in HALVES:
+        pairs, rounds = around(members), HALVES[name] * (n - 1)
+    elif name == "all-to-all":
+        pairs, rounds = tuple(permutations(members, 2)), 1
+    elif name == "broadcast":
+        pairs, rounds = tuple(pairwise(members)), n - 1
+    else:
+        raise UnknownNameError.of("collective", name, (*HALVES, "all-to-all", "broadcast"))
+    return Route(pairs, rounds=rounds, collective=name), sent_share(name, n) * size_bytes
 
 
 def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
@@ -65,7 +64,7 @@ def sum_and_give(holders: Sequence[int], targets: Sequence[int], size_bytes: flo
     return tasks
 
 
-def scattered_sum(cluster: Cluster, shard_groups: Sequence[tuple[int, ...]], size_bytes: float) -> list[CollectiveTask]:
+def scattered_sum(shard_groups: Sequence[tuple[int, ...]], size_bytes: float) -> list[CollectiveTask]:
     """A sum over equal groups that leaves slice i with the i-th device of each: (n - 1 + n/z - 1) x size_bytes.
 
     A reduce-scatter in each group of z devices, then, with several groups, all-reduces of the slices between them, all
@@ -74,14 +73,13 @@ def scattered_sum(cluster: Cluster, shard_groups: Sequence[tuple[int, ...]], siz
     tasks: list[CollectiveTask] = []
     z, everybody = len(shard_groups[0]), tuple(sorted(device for group in shard_groups for device in group))
     for members in shard_groups if z > 1 else ():
-        route, sent_bytes, seconds = exchange("reduce-scatter", cluster, members, size_bytes)
+        route, sent_bytes = exchange("reduce-scatter", members, size_bytes)
         ends = members if len(shard_groups) == 1 else ()
-        tasks.append(CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=ends))
+        tasks.append(CollectiveTask(route=route, bytes=sent_bytes, needs=members, delivers=ends))
     if len(shard_groups) == 1:
         return tasks
-    columns = [exchange("all-reduce", cluster, column, size_bytes / z) for column in zip(*shard_groups, strict=True)]
-    route = Route(tuple(pair for route, _, _ in columns for pair in route.pairs), rounds=columns[0][0].rounds)
+    columns = [exchange("all-reduce", column, size_bytes / z) for column in zip(*shard_groups, strict=True)]
+    route, sent_bytes = columns[0]
+    route = replace(route, pairs=tuple(pair for column, _ in columns for pair in column.pairs))
     after, needs = tuple(range(len(tasks))), everybody if z == 1 else ()
-    sent_bytes, seconds = columns[0][1], max(seconds for _, _, seconds in columns)
-    last = CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, after=after, needs=needs, delivers=everybody)
-    return [*tasks, last]
+    return [*tasks, CollectiveTask(route=route, bytes=sent_bytes, after=after, needs=needs, delivers=everybody)]

@@ -17,14 +17,12 @@ def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[Coll
     """Ring all-reduce of `size_bytes` over `group`: 2(N-1)/N x S/B + 2(N-1) x latency.
 
     Bandwidth-optimal (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009): every device sends
-    2(N-1)/N x S to its neighbour in 2(N-1) rounds. The ring follows the order of `group`. A measured
-    "all_reduce" curve of the cluster for N devices that lie on hosts alike replaces the formula.
+    2(N-1)/N x S to its neighbour in 2(N-1) rounds. The ring follows the order of `group`. Where the cluster has a
+    library or measured curves of all-reduces, these say what it takes (`simulator.network.collective_times`).
     """
-    members, n = tuple(group), len(group)
-    seconds = cluster.collective_s("all_reduce", members, size_bytes)
-    route = _route(members)
-    sent_bytes = sent_times(n) * size_bytes
-    return [CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)]
+    members = tuple(group)
+    sent_bytes = sent_times(len(group)) * size_bytes
+    return [CollectiveTask(route=_route(members), bytes=sent_bytes, needs=members, delivers=members)]
 
 
 def sent_times(ranks: int) -> float:
@@ -34,7 +32,7 @@ def sent_times(ranks: int) -> float:
 
 @lru_cache(maxsize=256)
 def _route(members: tuple[int, ...]) -> Route:
-    return Route(around(members), rounds=2 * (len(members) - 1))
+    return Route(around(members), rounds=2 * (len(members) - 1), collective="all-reduce")
 
 
 def around(members: tuple[int, ...]) -> tuple[tuple[int, int], ...]:

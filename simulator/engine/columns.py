@@ -140,6 +140,8 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
         delay_s=np.where(on_cores, 0.0, asked.delay_s) if frame.shares_cores else asked.delay_s,
         work=np.where(on_cores, graph.seconds, asked.work) if frame.shares_cores else asked.work,
         capacity=np.append(bandwidths, frame.capacity[len(bandwidths) :]),
+        weight=np.append(over.load, frame.weight[len(over.load) :]),
+        class_cap=np.append(over.cap_bytes_per_s, frame.class_cap[len(over.cap_bytes_per_s) :]),
         alone_s=alone_s(graph, over, asked) if len(frame.core_device) else frame.alone_s,
     )
 

@@ -39,7 +39,8 @@ class Accelerator:
     memory_bytes: float
     memory_bytes_per_s: float
     uncertainty: float
-    """Half the width of 9 in 10 steps around the predicted one, for what `sustained_share` may be off."""
+    """Half the width of 9 in 10 steps around the predicted one for what `sustained_share` may be off; 0 where published
+    steps of this GPU are among what predictions stand on (`simulator.report.evidence`)."""
     source: str
     """Of the data sheet."""
     sustained_source: str
@@ -47,8 +48,8 @@ class Accelerator:
 
 _MATMULS = "S. Bekman's table of maximum achievable and sustainable matmul FLOPS (ml-engineering, 2026)"
 _CHIP = "as of the same chip in " + _MATMULS
-MEASURED, TABLE, NEIGHBOUR = 0.08, 0.12, 0.2
-"""Uncertainties: steps were predicted and measured here; products were measured, no step was; neither was."""
+MEASURED, TABLE, NEIGHBOUR = 0.0, 0.1, 0.2
+"""Uncertainties: of GPUs whose published steps were predicted, whose products alone were measured, of others."""
 _A100 = {
     "architecture": "ampere", "multiprocessors": 108, "clock_hz": 1.41e9, "flops_per_s": 312e12,
     "tf32_flops_per_s": 156e12, "fp32_flops_per_s": 19.5e12, "l2_bytes": 40 * MIB, "source": "NVIDIA A100 data sheet",

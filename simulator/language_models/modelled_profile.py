@@ -118,8 +118,12 @@ def modelled_profile(
         layers=tuple(layers),
         software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if stack.by_default else {}),
         notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
-        f"({gpu.sustained_source}); software of {stack.name} ({stack.source or 'stated'})",
+        f"({gpu.sustained_source}){_unsure(gpu)}; software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
+
+
+def _unsure(gpu: Accelerator) -> str:
+    return f", of which no step was compared: {gpu.uncertainty:.0%} less sure" if gpu.uncertainty else ""
 
 
 def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[LayerShape]:

@@ -110,9 +110,9 @@ class ShardedModel:
         """The collective that sums a bucket, in the devices of this plan; see `Symmetry.steps`."""
         return self.symmetry.steps(bucket, cluster) if self.symmetry else bucket.steps(cluster, self.plan)
 
-    def gathers(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+    def gathers(self, bucket: Bucket) -> list[CollectiveTask]:
         """The gathers of a bucket's parameters, in the same way."""
-        return self.symmetry.gathers(bucket, cluster) if self.symmetry else bucket.gathers(cluster, self.plan)
+        return self.symmetry.gathers(bucket) if self.symmetry else bucket.gathers(self.plan)
 
     def shares(self, shared: Bucket | Replicas) -> int:
         """Among how many devices each state of a bucket or piece is shared out."""

@@ -50,8 +50,8 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     profile, plan, schedule = model.profile, model.plan, model.schedule
     builder, meets = GraphBuilder(), runtime.rendezvous and schedule.receives is not None
     passes = add_passes(builder, model, cluster, runtime)
-    add_exchanges(builder, model, cluster, passes, own_buffers=meets)
-    join_recomputations(builder, model, cluster, passes)
+    add_exchanges(builder, model, passes, own_buffers=meets)
+    join_recomputations(builder, model, passes)
     if model.symmetry and len(model.symmetry.ranks) > 1:
         passes = keep_first_ranks(builder, passes, model.symmetry.ranks)
     each_updates = schedule.stashes_weights and not schedule.double_buffered
@@ -69,8 +69,8 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     if meets:
         add_rendezvous(builder, orders, schedule)
     if plan.states.stage == 3:
-        add_gathers(builder, model, cluster, passes, starts)
-    add_broadcast(builder, model, cluster, passes, starts)
+        add_gathers(builder, model, passes, starts)
+    add_broadcast(builder, model, passes, starts)
     delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)

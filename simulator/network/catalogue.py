@@ -11,15 +11,17 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster, Device
+from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
 from simulator.errors import InputError, UnknownNameError, require, require_from_0
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
-MOST_DEVICES = 16_384
+MOST_DEVICES = 131_072
 """More would take minutes to build and gigabytes to hold."""
 
 
@@ -29,6 +31,7 @@ class Join:
 
     wires: how many parallel ones stand side by side, counted as one of their summed bandwidth, the line rate. achieved:
     the share of it that collectives or training were measured to get, which links give by default; it has a source too.
+    message: the share of a wire that a message alone gets; None: the same.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -38,17 +41,26 @@ class Join:
     bandwidth_bytes_per_s: float
     latency_s: float
     achieved: AchievedShare | None = None
+    message: float | None = None
     sources: Mapping[str, str]
 
     def __post_init__(self) -> None:
         require(1 <= self.wires <= 1024, "wires", self.wires, "it is from 1 to 1,024")
+        require(self.message is None or 0 < self.message <= 1, "message", self.message, "it is a share, above 0")
         has_source = self.achieved is None or "achieved" in self.sources
         require(has_source, "sources", sorted(self.sources), "an achieved share says where it was measured")
 
     def wire(self, tier: str) -> Wire:
         """The wire, named as links of `tier`."""
         total = self.wires * self.bandwidth_bytes_per_s
-        return Wire(bandwidth_bytes_per_s=total, latency_s=self.latency_s, tier=tier, achieved=self.achieved)
+        return Wire(
+            bandwidth_bytes_per_s=total,
+            latency_s=self.latency_s,
+            tier=tier,
+            achieved=self.achieved,
+            wires=self.wires,
+            message_bytes_per_s=self.message and self.message * self.bandwidth_bytes_per_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +88,8 @@ class Node:
 class Preset:
     """A node, what joins its devices (`intra`, absent when it has but one) and what joins nodes (`inter`).
 
-    collectives: curves measured on such nodes, as in a Cluster, by name and number of devices; collective_sources says
-    by name where.
+    library: how collectives run there, and where that was measured; None: as their formulas say. collectives: curves
+    measured on such nodes, as in a Cluster, by name and number of devices; collective_sources says by name where.
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -88,6 +100,8 @@ class Preset:
     node: Node
     intra: Join | None = None
     inter: Join
+    library: CollectiveLibrary | None = None
+    library_source: str = ""
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     collective_sources: Mapping[str, str] = field(default_factory=dict)
     notes: str = ""
@@ -98,6 +112,8 @@ class Preset:
         require(self.intra is not None or self.node.devices == 1, "intra", self.intra, rule)
         names = sorted(self.collective_sources)
         require(sorted(self.collectives) == names, "collective_sources", names, "one for each of the collectives")
+        rule = "a library says where it was measured"
+        require((self.library is None) == (not self.library_source), "library_source", self.library_source, rule)
 
     def build(self, devices: int | None = None, *, servers: int = 0) -> Cluster:
         """A cluster of `devices` workers (None: the preset's default) and `servers` parameter servers."""
@@ -110,7 +126,7 @@ class Preset:
         if self.intra is None:
             cluster = flat_switch(count, inter, servers=servers, device=device, name=self.name)
             cores = {d.host: node.cores for d in cluster.devices[:count]} if node.cores else {}
-            return replace(cluster, host_cores=cores, sources=self.sources, collectives=self._curves(count))
+            return replace(cluster, host_cores=cores, **self._software)
         cluster = two_tier(
             count,
             node.devices,
@@ -121,20 +137,18 @@ class Preset:
             device=device,
             name=self.name,
         )
-        return replace(cluster, sources=self.sources, collectives=self._curves(count))
+        return replace(cluster, **self._software)
 
-    def _curves(self, devices: int) -> dict[str, dict[int, Curve]]:
-        """The measured collectives that so many devices can take part in."""
-        curves = {
-            name: {count: curve for count, curve in by_count.items() if count <= devices}
-            for name, by_count in self.collectives.items()
-        }
-        return {name: by_count for name, by_count in curves.items() if by_count}
+    @property
+    def _software(self) -> dict[str, Any]:
+        return {"sources": self.sources, "library": self.library, "collectives": self.collectives}
 
     @property
     def sources(self) -> tuple[str, ...]:
         """Where each number comes from, as "node.memory_bytes: ..."."""
         parts = {"node": self.node.sources, "inter": self.inter.sources, "collectives": self.collective_sources}
+        if self.library_source:
+            parts["library"] = {"all": self.library_source}
         if self.intra is not None:
             parts["intra"] = self.intra.sources
         return tuple(f"{part}.{key}: {text}" for part, texts in parts.items() for key, text in texts.items())

@@ -26,7 +26,8 @@ WORKER = Device(name="device", host="")
 class Wire:
     """What joins two points: one link each way, of this bandwidth (per direction), latency and tier.
 
-    achieved: the share of the bandwidth that links give, as it was measured; without it they give all.
+    achieved: the share of the bandwidth that links give, as it was measured; without it they give all. wires: how many
+    parallel ones it is, of which a message has one, and gets message_bytes_per_s (None: what collectives get of it).
     """
 
     __pydantic_config__ = {"extra": "forbid"}
@@ -35,6 +36,8 @@ class Wire:
     latency_s: float = 0.0
     tier: str = "link"
     achieved: AchievedShare | None = None
+    wires: int = 1
+    message_bytes_per_s: float | None = None
 
 
 def flat_switch(
@@ -67,8 +70,8 @@ def two_tier(
     """`devices` devices in nodes of `per_node`, filled in order; the last node may be part full.
 
     Inside a node each device has an `intra` wire to the node's switch (NVSwitch, PCIe); each node has one
-    `inter` wire to the core switch, which all its devices share. A node with several network cards is given
-    their sum: collectives spread over all cards, as NCCL's rings do, though one message alone would not. A
+    `inter` wire to the core switch, which all its devices share. A node with several network cards has an `inter`
+    wire of their sum, of so many `wires`: collectives spread over all cards, a message alone has one of them. A
     server is a host on an `inter` wire of its own.
 
         device --intra--> node switch --inter--> core --inter--> node switch --intra--> device
@@ -154,6 +157,8 @@ def _join(a: str, b: str, wire: Wire) -> list[Link]:
             tier=wire.tier,
             line_rate_bytes_per_s=None if wire.achieved is None else wire.bandwidth_bytes_per_s,
             achieved=wire.achieved,
+            wires=wire.wires,
+            message_bytes_per_s=wire.message_bytes_per_s,
         )
         for source, target in ((a, b), (b, a))
     ]

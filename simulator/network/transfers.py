@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.kept import Kept
+from simulator.network.collective_times import members, placement, time_of
 from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 
 
@@ -18,16 +20,21 @@ from simulator.taskgraph import Floats, Ints, Route, TaskGraph
 class Paths:
     """Routes laid over a cluster's links; route r crosses link[start[r] : start[r + 1]], each `weight` times.
 
-    delay_s: latency of all rounds. rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed.
-    Both are of one copy. measured: a link of the route carries a curve.
+    load: as the weight, of a message by how much more of its wires' bandwidth collectives get than it does. delay_s:
+    latency of all rounds. cap_bytes_per_s: what its wires allow a message, or a collective of few members of a host.
+    rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed. They are of one copy. measured: a
+    link of the route carries a curve. together: it is a collective's.
     """
 
     start: Ints  # [routes + 1]
     link: Ints
     weight: Floats
+    load: Floats
     delay_s: Floats  # [routes]
+    cap_bytes_per_s: Floats  # [routes]
     rate_bytes_per_s: Floats  # [routes]
     measured: npt.NDArray[np.bool_]  # [routes]
+    together: npt.NDArray[np.bool_]  # [routes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +51,13 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkSpeeds:
-    """By link of a cluster, shape (links,); curved: whether it carries a measured curve."""
+    """By link of a cluster, shape (links,); message_bytes_per_s: of a message alone, and message_load: how much of a
+    wire's bandwidth it takes for a byte. curved: whether it carries a measured curve."""
 
     latency_s: Floats
     bandwidth_bytes_per_s: Floats
+    message_bytes_per_s: Floats
+    message_load: Floats
     curved: npt.NDArray[np.bool_]
 
 
@@ -57,9 +67,14 @@ def link_speeds(cluster: Cluster) -> LinkSpeeds:
 
 
 def _link_speeds(cluster: Cluster) -> LinkSpeeds:
+    bandwidth = np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64)
+    message = np.array([link.of_message_bytes_per_s for link in cluster.links], dtype=np.float64)
+    wires = np.array([link.wires for link in cluster.links], dtype=np.float64)
     return LinkSpeeds(
         latency_s=np.array([link.latency_s for link in cluster.links], dtype=np.float64),
-        bandwidth_bytes_per_s=np.array([link.bandwidth_bytes_per_s for link in cluster.links], dtype=np.float64),
+        bandwidth_bytes_per_s=bandwidth,
+        message_bytes_per_s=message,
+        message_load=bandwidth / wires / message,
         curved=np.array([link.curve is not None for link in cluster.links], dtype=np.bool_),
     )
 
@@ -74,8 +89,8 @@ def paths(routes: Sequence[Route], cluster: Cluster, kept: Kept | None = None) -
         return cluster.ways.get((_ways_of, tuple(routes)), lambda: _ways_of(routes, cluster))
 
     if kept is None:
-        return _paths(ways(), cluster)
-    return kept.latest(paths, cluster, lambda: _paths(kept.latest(_ways_of, cluster.ways, ways), cluster))
+        return _paths(routes, ways(), cluster)
+    return kept.latest(paths, cluster, lambda: _paths(routes, kept.latest(_ways_of, cluster.ways, ways), cluster))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +99,7 @@ class _Ways:
 
     start, link, weight: as in Paths; crossing: the route of each. alone, alone_link, alone_weight: the route, link and
     weight of one copy. hop, hop_link: of every pair of one copy, numbered through all routes; pair: the route of each.
-    rounds: of every route.
+    rounds: of every route. message: whether it is one, and together: whether it is a collective's, by route.
     """
 
     start: Ints
@@ -98,6 +113,8 @@ class _Ways:
     hop_link: Ints
     pair: Ints
     rounds: Ints
+    message: npt.NDArray[np.bool_]
+    together: npt.NDArray[np.bool_]
 
 
 def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
@@ -117,23 +134,38 @@ def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
         hop_link=np.array([link for links in hops for link in links], dtype=np.int64),
         pair=np.repeat(np.arange(len(routes)), [len(route.single) for route in routes]),
         rounds=np.array([route.latencies for route in routes], dtype=np.int64),
+        message=np.array([route.is_message for route in routes], dtype=np.bool_),
+        together=np.array([bool(route.collective) for route in routes], dtype=np.bool_),
     )
 
 
-def _paths(ways: _Ways, cluster: Cluster) -> Paths:
+def _paths(routes: Sequence[Route], ways: _Ways, cluster: Cluster) -> Paths:
     speeds = link_speeds(cluster)
     # added up hop by hop, as `Cluster.latency_s` does
     of_pair = np.bincount(ways.hop, weights=speeds.latency_s[ways.hop_link], minlength=len(ways.pair))
-    longest, narrowest = np.zeros(len(ways.rounds)), np.full(len(ways.rounds), inf)
+    longest, narrowest, cap = np.zeros(len(ways.rounds)), *np.full((2, len(ways.rounds)), inf)
     np.maximum.at(longest, ways.pair, of_pair)
     np.minimum.at(narrowest, ways.alone, speeds.bandwidth_bytes_per_s[ways.alone_link] / ways.alone_weight)
+    load = ways.weight
+    if not cluster.is_formula:
+        np.minimum.at(cap, ways.alone, speeds.message_bytes_per_s[ways.alone_link])
+        cap[~ways.message] = inf
+        load = np.where(ways.message[ways.crossing], load * speeds.message_load[ways.link], load)
+        for number in np.flatnonzero(ways.together).tolist():
+            group = members(routes[number])
+            if len(group) > 1:
+                cap[number] = placement(cluster, group, routes[number].collective).cards_bytes_per_s
+    narrowest = np.where(ways.message & np.isfinite(cap), cap, np.minimum(narrowest, cap))
     return Paths(
         start=ways.start,
         link=ways.link,
         weight=ways.weight,
+        load=load,
         delay_s=ways.rounds * longest,
+        cap_bytes_per_s=cap,
         rate_bytes_per_s=narrowest,
         measured=np.bincount(ways.crossing[speeds.curved[ways.link]], minlength=len(ways.rounds)) > 0,
+        together=ways.together,
     )
 
 
@@ -154,13 +186,30 @@ def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
     contends = joined & ~(graph.seconds > 0)
     delay_s = np.where(contends, np.append(over.delay_s, 0.0)[route], graph.seconds)
     work = np.where(contends, graph.bytes, 0.0)
+    if cluster.times_collectives:
+        _ask_library(graph, cluster, contends & np.append(over.together, False)[route], delay_s, work)
     if over.measured.any():
-        curved = np.flatnonzero(contends & np.append(over.measured, False)[route])
+        timed = cluster.times_collectives & np.append(over.together, False)
+        curved = np.flatnonzero(contends & (np.append(over.measured, False) & ~timed)[route])
         sizes, which = np.unique(np.stack([route[curved], graph.bytes[curved]]), axis=1, return_inverse=True)
         seconds = [_curve_s(graph.routes[int(r)], size, cluster) for r, size in sizes.T.tolist()]
         work[curved] = np.array(seconds)[which.reshape(-1)] * over.rate_bytes_per_s[route[curved]]
         delay_s[curved] = 0.0
     return Demand(delay_s=delay_s, work=work, contends=contends)
+
+
+def _ask_library(
+    graph: TaskGraph, cluster: Cluster, together: npt.NDArray[np.bool_], delay_s: Floats, work: Floats
+) -> None:
+    """Let collectives take what the cluster's library or curves say, each size over each route asked for once."""
+    tasks = np.flatnonzero(together)
+    tasks = tasks[np.lexsort((graph.bytes[tasks], graph.route[tasks]))]
+    new = np.flatnonzero(np.diff(graph.route[tasks], prepend=-1) | (np.diff(graph.bytes[tasks], prepend=-1.0) != 0))
+    for first, end in pairwise([*new.tolist(), len(tasks)]):
+        task = tasks[first]
+        time = time_of(cluster, graph.routes[graph.route[task]], float(graph.bytes[task]))
+        if time is not None:
+            delay_s[tasks[first:end]], work[tasks[first:end]] = time.delay_s, time.work
 
 
 def alone_s(graph: TaskGraph, over: Paths, asked: Demand) -> Floats:

@@ -14,6 +14,10 @@ from simulator.readers._log_lines import interruption, metrics, number_of, param
 
 MOST_STEPS = 2_000_000
 LONGEST_LINE = 20_000
+MOST_READ, PARTS = 64 * 2**20, 64
+"""Bytes of a log; of a longer one as many are read, in so many parts."""
+MOST = 1e15
+"""Of what a line says: more is a slip of its writer."""
 SLOW = 1.3
 """Times the median: a step that takes longer was disturbed."""
 COLUMNS = {
@@ -97,7 +101,8 @@ def read_log(path: Path) -> RunLog:
     for row, number, between, count in rows:
         lines += 1
         parameters, mark = parameters or count, between or mark
-        if not any(row.get(kind, 0) > 0 for kind in SPEEDS) or between == "evaluation":
+        row = {name: value for name, value in row.items() if 0 < value < MOST}
+        if not any(kind in row for kind in SPEEDS) or between == "evaluation":
             continue
         if steps and number is not None and number == numbered:  # a line of the same step, as of another rank
             steps[-1] = {**row, **steps[-1]}
@@ -127,11 +132,25 @@ Row = tuple[dict[str, float], int | None, str | None, int | None]
 
 
 def _of_lines(path: Path) -> Iterator[Row]:
+    for raw in _lines(path):
+        for part in raw.decode("utf-8", "replace").split("\r"):
+            if worth_a_look(part):
+                said = metrics(part)
+                yield said, number_of(part) if said else None, interruption(part), parameters_in(part)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Of a file; of one of more than MOST_READ bytes those of PARTS evenly spaced parts of it."""
+    size = path.stat().st_size
+    parts, of_each = (1, MOST_READ) if size <= MOST_READ else (PARTS, MOST_READ // PARTS)
     with path.open("rb") as file:
-        while raw := file.readline(LONGEST_LINE):
-            for part in raw.decode("utf-8", "replace").split("\r"):
-                if worth_a_look(part):
-                    yield metrics(part), number_of(part), interruption(part), parameters_in(part)
+        for number in range(parts):
+            if number:  # a pipe has one part, and no places
+                file.seek(number * (size // parts))
+            left = of_each - (len(file.readline(LONGEST_LINE)) if number else 0)
+            while left > 0 and (raw := file.readline(LONGEST_LINE)):
+                left -= len(raw)
+                yield raw
 
 
 def _of_table(path: Path) -> Iterator[Row]:

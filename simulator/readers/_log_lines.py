@@ -6,17 +6,21 @@ import re
 from collections.abc import Mapping
 
 NUMBER = r"([0-9][0-9,_]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)"
+LONGEST_NAME = 60
+"""Characters before the word of a name at which it may begin."""
 UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def _pattern(name: str, scale: float = 1.0, *, human: bool = False) -> tuple[re.Pattern[str], float]:
-    """The number behind a name; human: with a letter for thousands and more."""
+def _pattern(name: str, scale: float = 1.0, *, human: bool = False) -> tuple[str, re.Pattern[str], float]:
+    """The number behind a name, and the longest word in every line that has it; human: with a letter for thousands."""
     unit = "([KMBT])?" if human else "()"
-    return re.compile(rf"(?<![\w.]){name}['\"]?\s*[:=]\s*{NUMBER}\s*{unit}", re.I), scale
+    plain = re.sub(r"\(\?:[^()]*\)\??|\\.|\[[^]]*\]", "#", name)
+    word = max(re.findall(r"[a-z_/ ]*", plain.lower()), key=len)
+    return word, re.compile(rf"(?<![\w.]){name}['\"]?\s*[:=]\s*{NUMBER}\s*{unit}", re.I), scale
 
 
-FIELDS: Mapping[str, tuple[tuple[re.Pattern[str], float], ...]] = {
+FIELDS: Mapping[str, tuple[tuple[str, re.Pattern[str], float], ...]] = {
     "step_s": (
         _pattern(r"elapsed time per iteration \(ms\)", 1e-3),  # Megatron-LM, Megatron Bridge
         _pattern("time_per_iteration_ms", 1e-3, human=True),  # nanotron
@@ -90,16 +94,17 @@ def worth_a_look(line: str) -> bool:
 
 def metrics(line: str) -> dict[str, float]:
     """What a line says of its step, in SI units; mfu as a share. Empty where it says none."""
-    line = _ANSI.sub("", line)
-    said: dict[str, float] = {}
+    line = _ANSI.sub("", line) if "\x1b" in line else line
+    said, lower = dict[str, float](), line.lower()
     for name, patterns in FIELDS.items():
-        for pattern, scale in patterns:
-            if match := pattern.search(line):
+        for word, pattern, scale in patterns:
+            at = lower.find(word)  # which is far cheaper than the pattern
+            if at >= 0 and (match := pattern.search(line, max(0, at - LONGEST_NAME))):
                 said[name] = (
                     float(match.group(1).replace(",", "").replace("_", "")) * scale * UNITS.get(match.group(2), 1)
                 )
                 break
-    if match := _TQDM.search(line):
+    if "[" in line and "it" in line and (match := _TQDM.search(line)):
         rate = float(match.group(2))
         if rate > 0:
             said["step_s"] = rate if match.group(3) == "s/it" else 1 / rate
@@ -116,12 +121,17 @@ def number_of(line: str) -> int | None:
 
 def parameters_in(line: str) -> int | None:
     """How many parameters a line says that the model has."""
+    if "param" not in line.lower():
+        return None
     match = next(filter(None, (pattern.search(line) for pattern in _PARAMETERS)), None)
     return int(match.group(1).replace(",", "").replace("_", "")) if match else None
 
 
 def interruption(line: str) -> str | None:
     """What a line says stands between two steps."""
+    lower = line.lower()
+    if not ("checkpoint" in lower or "val" in lower):
+        return None
     if _SAVING.search(line):
         return "checkpoint"
     return "evaluation" if _EVALUATING.search(_ANSI.sub("", line)) else None

@@ -80,7 +80,7 @@ def _card(own: Options, source: Source) -> ModelCard:
     return read_card(started)
 
 
-def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, int | None]:
+def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, Any]:
     """Sequences of a micro-batch and of a step, by today's options or those of before."""
     today = own.count("training.num_tokens_per_microbatch_per_dp_rank", default=0)
     if today:

@@ -5,6 +5,7 @@
     sizes        the band of compute times that were not measured at their size
     drift        by how much a shared machine is another minutes later, on the whole step
     model        how far published steps were off whose predictions stood on the same (`evidence`), on the whole step
+    gpu          how well the kernels of a GPU are known that ran no published step, on the step of a modelled profile
 
 They are independent, so their squares add up, on either side by itself. What no file says adds nothing: a profile
 without spreads and a preset's links look more certain than they are; `StepInterval.unknown` names them.
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from math import hypot
 
 from simulator.cluster import Cluster
+from simulator.language_models.accelerators import sheet_of
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.ordered_sum import ordered_sum
 from simulator.report.evidence import PredictionEvidence, evidence_of
@@ -81,6 +83,8 @@ def step_interval(
     if device_class(profile.device) == "CPU":
         parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
     elif evidence:
+        if "stack" in profile.software and (sheet := sheet_of(profile.device)) and sheet.uncertainty:
+            parts["gpu"] = (sheet.uncertainty * report.step_s, sheet.uncertainty * report.step_s)
         parts["model"] = ((1 - evidence.low) * report.step_s, (evidence.high - 1) * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
     return StepInterval(

@@ -23,16 +23,16 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     forward, synchronisation = np.zeros((count, count)), np.zeros((count, count))
     backward = np.zeros((count, count))
     for position in range(len(model.devices)):
-        _add_edge(forward, backward, model, cluster, position)
+        _add_edge(forward, backward, model, position)
     parameters = np.zeros((count, count))
     for bucket in model.buckets:
         for step in bucket.steps(cluster, model.plan):
             for pair in step.route.pairs if step.route else ():
                 synchronisation[pair] += step.bytes * model.sums_per_step
-        for gather in bucket.gathers(cluster, model.plan):
+        for gather in bucket.gathers(model.plan):
             for pair in gather.route.pairs if gather.route else ():
                 parameters[pair] += gather.bytes * gathers_per_step(model.plan)
-    if (sent := broadcast(model, cluster)) is not None:
+    if (sent := broadcast(model)) is not None:
         for pair in sent[0].pairs:
             parameters[pair] += sent[1]
     matrix = forward + backward + synchronisation + parameters
@@ -50,17 +50,17 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
     )
 
 
-def _add_edge(forward: Floats, backward: Floats, model: ShardedModel, cluster: Cluster, position: int) -> None:
+def _add_edge(forward: Floats, backward: Floats, model: ShardedModel, position: int) -> None:
     """Add the bytes of a step's messages of a layer's output, and of its gradient, to matrices (devices, devices)."""
     home, each = model.devices[position], model.profile.element_bytes(position) * model.plan.microbatches
     if not model.has_plain_edge[position]:
         exchanges = model.exchanges(position)
-        add_bytes(forward, exchanges.forward, exchanges.devices, cluster, each)
-        add_bytes(backward, exchanges.backward, exchanges.devices, cluster, each)
+        add_bytes(forward, exchanges.forward, exchanges.devices, each)
+        add_bytes(backward, exchanges.backward, exchanges.devices, each)
         for again in (model.recomputed_readers(position), model.receiving_again(position)):
             if again:
                 exchanges = model.exchanges(position, again)
-                add_bytes(forward, exchanges.forward, exchanges.devices, cluster, each)
+                add_bytes(forward, exchanges.forward, exchanges.devices, each)
         return
     crossing = model.crossings(position, model.reads(position))
     size = crossing.elements * each

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from simulator.cluster import Cluster, Link
-from simulator.curve import Curve
+from simulator.cluster import Cluster
 from simulator.plan import Plan
 from simulator.run import step_seconds
 from simulator.runtime import IDEAL, Runtime
@@ -23,7 +22,7 @@ class Gain:
 
 
 def gains(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime = IDEAL) -> list[Gain]:
-    """Every resource doubled by itself, the largest gain first. Measured collectives stay as they are."""
+    """Every resource doubled by itself, the largest gain first."""
     return gains_of(lambda changed: step_seconds(profile, changed, plan, runtime), cluster)
 
 
@@ -49,20 +48,8 @@ def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
     if cluster.servers:
         yield "servers twice as fast", "server", cluster.with_speed(2.0, "server")
     for tier in cluster.tiers:
-        of_tier = [link.tier == tier for link in cluster.links]
-        wide = tuple(_widened(x) if m else x for x, m in zip(cluster.links, of_tier, strict=True))
-        yield f"{tier} links with twice the bandwidth", tier, replace(cluster, links=wide)
-        if any(link.latency_s > 0 for link, m in zip(cluster.links, of_tier, strict=True) if m):
-            quick = tuple(
-                replace(x, latency_s=x.latency_s / 2) if m else x for x, m in zip(cluster.links, of_tier, strict=True)
-            )
-            yield f"{tier} links with half the latency", tier, replace(cluster, links=quick)
-
-
-def _widened(link: Link) -> Link:
-    """Twice the bandwidth; a measured curve takes half as long, but no less than its shortest message did."""
-    curve = link.curve
-    if curve is not None:
-        floor_s = curve.points[0][1]
-        curve = Curve(points=tuple((size, max(seconds / 2, min(seconds, floor_s))) for size, seconds in curve.points))
-    return replace(link, bandwidth_bytes_per_s=2 * link.bandwidth_bytes_per_s, curve=curve)
+        wide = cluster.with_links(tier, lambda link: link.times(2.0))
+        yield f"{tier} links with twice the bandwidth", tier, wide
+        if any(link.latency_s > 0 for link in cluster.links if link.tier == tier):
+            quick = cluster.with_links(tier, lambda link: link.with_latency(link.latency_s / 2))
+            yield f"{tier} links with half the latency", tier, quick

@@ -157,9 +157,9 @@ def read_only(folder: Path) -> Iterator[sqlite3.Connection]:
             yield connection
 
 
-def checked(folder: Path, rows: Iterable[sqlite3.Row]) -> list[dict[str, Any]]:
+def checked(folder: Path, rows: Iterable[sqlite3.Row]) -> list[Mapping[str, Any]]:
     """Rows of points that ran, as they are. Raises InputError for a value that no point has."""
-    plain = [dict(row) for row in rows]
+    plain: list[Mapping[str, Any]] = [dict(row) for row in rows]
     for row in plain:
         for name, value in row.items():
             sound = isinstance(value, str) if name in TEXTS else _is_number(value)

@@ -109,6 +109,7 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
             latency_s=kinds[_kind(link)].latency_s,
             curve=kinds[_kind(link)].curve,
             line_rate_bytes_per_s=None,
+            message_bytes_per_s=None,
             achieved=kinds[_kind(link)].achieved,
         )
         if _kind(link) in kinds
@@ -130,6 +131,7 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
     measured = replace(
         cluster,
         links=links,
+        library=None,
         collectives={**cluster.collectives, **curves},
         sources=(*cluster.sources, *_sources(cluster, measurement, where)),
     )

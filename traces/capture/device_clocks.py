@@ -105,7 +105,7 @@ class UndisturbedClock(HostClock):
     """
 
     def __init__(self) -> None:
-        self.forget()
+        self._wall_s = self._queued_s = 0.0
 
     def mark(self) -> tuple[float, float, float]:  # type: ignore[override]
         """The wall before and after the count was read, and the count between them."""

@@ -16,6 +16,7 @@ from math import inf
 from pathlib import Path
 
 from simulator.errors import InputError
+from simulator.files import kind_of_file
 from simulator.report.step_causes import CAUSES, EXPOSED, WAITING
 from simulator.units import parse_time
 from traces.imports import kineto
@@ -76,6 +77,8 @@ def _positive(text: str, path: Path) -> float:
     try:
         seconds = parse_time(text)
     except InputError:
+        if kind := kind_of_file(path):
+            raise InputError(f"{path}: this is a {kind}: a file of step times, or a trace, is needed here") from None
         rule = "step times have units, e.g. 412ms; other files are traces of torch.profiler"
         raise InputError(f"{path}: {text[:40]!r} is no time: {rule}") from None
     if seconds <= 0:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from simulator.errors import InputError, MissingExtraError
+from simulator.files import kind_of_file
 from traces.imports._imported import Imported, ImportOptions
 
 HEAD_BYTES = 8192
@@ -51,7 +52,9 @@ def recognised(path: Path) -> ModuleType:
         module = importlib.import_module(f"traces.imports.{name}")
         if module.recognises(head, path):
             return module
-    raise InputError(f"{path}: it is of no known format; known: {', '.join(formats())}")
+    ours = kind_of_file(path)
+    what = f"this is a {ours}, which needs no import" if ours else "it is of no known format"
+    raise InputError(f"{path}: {what}; known: {', '.join(formats())}")
 
 
 def _head(path: Path) -> str:

@@ -46,18 +46,18 @@ def moved_bytes(
         return ways
     exchanges = exchanges_of(own, readers, exchange)
     for way, direction in zip(ways, (exchanges.forward, exchanges.backward), strict=True):
-        add_bytes(way, direction, exchanges.devices, cluster, element_bytes)
+        add_bytes(way, direction, exchanges.devices, element_bytes)
     return ways
 
 
-def add_bytes(matrix: Floats, exchange: Exchange, devices: Ints, cluster: Cluster, element_bytes: float) -> None:
+def add_bytes(matrix: Floats, exchange: Exchange, devices: Ints, element_bytes: float) -> None:
     """Add the bytes of an exchange to a matrix of shape (devices, devices)."""
     for transfer in exchange.transfers:
         members, size = devices[list(transfer.devices)].tolist(), transfer.elements * element_bytes
         if transfer.pattern == "message":
             matrix[tuple(members)] += size
             continue
-        route, sent_bytes, _ = collectives.exchange(transfer.pattern, cluster, members, size)
+        route, sent_bytes = collectives.exchange(transfer.pattern, members, size)
         for pair in route.pairs:
             matrix[pair] += sent_bytes
 

@@ -47,19 +47,17 @@ class Bucket:
         if holders != devices:
             return collectives.sum_and_give(holders, devices, self.sent_bytes)
         if plan.states.stage:
-            return collectives.scattered_sum(cluster, plan.states.shard_groups(devices), self.sent_bytes)
+            return collectives.scattered_sum(plan.states.shard_groups(devices), self.sent_bytes)
         collective = collectives.load(settings.collective)
         return collective.tasks(cluster, group, self.sent_bytes, self.update_s, settings.serving_workers)
 
-    def gathers(self, cluster: Cluster, plan: Plan, users: tuple[int, ...] | None = None) -> list[CollectiveTask]:
+    def gathers(self, plan: Plan, users: tuple[int, ...] | None = None) -> list[CollectiveTask]:
         """The all-gathers of its parameters, one in each group that shares them out; users: all, if not its own."""
         tasks = []
         for members in plan.states.shard_groups(users or self.devices):
             if len(members) > 1:
-                route, sent_bytes, seconds = collectives.exchange("all-gather", cluster, members, self.size_bytes)
-                tasks.append(
-                    CollectiveTask(route=route, bytes=sent_bytes, seconds=seconds, needs=members, delivers=members)
-                )
+                route, sent_bytes = collectives.exchange("all-gather", members, self.size_bytes)
+                tasks.append(CollectiveTask(route=route, bytes=sent_bytes, needs=members, delivers=members))
         return tasks
 
 

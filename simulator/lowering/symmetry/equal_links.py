@@ -53,7 +53,7 @@ def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
     kinds: dict[int, int] = {}
     for number, first, end in zip(used, begin.tolist(), [*begin[1:].tolist(), len(users)], strict=True):
         link = cluster.links[number]
-        kind = link.bandwidth_bytes_per_s, link.latency_s, link.curve, users[first:end].tobytes()
+        kind = link.speed, users[first:end].tobytes()
         kinds[number] = numbers.setdefault(kind, len(numbers))
     return kinds
 

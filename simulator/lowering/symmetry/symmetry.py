@@ -155,11 +155,11 @@ class Symmetry:
             self._steps[key] = self._steps_of(bucket, cluster)
         return self._steps[key]
 
-    def gathers(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
+    def gathers(self, bucket: Bucket) -> list[CollectiveTask]:
         """The same of the gathers of its parameters: one task, or none where nobody shares them out."""
         key = bucket.devices, bucket.alike, bucket.size_bytes, "gathers"
         if key not in self._steps:
-            gathers = [step for users in self.users(bucket) for step in bucket.gathers(cluster, self.whole, users)]
+            gathers = [step for users in self.users(bucket) for step in bucket.gathers(self.whole, users)]
             self._steps[key] = [self._as_one(gathers, bucket.devices)] if gathers else []
         return self._steps[key]
 
@@ -197,7 +197,15 @@ class Symmetry:
         if len(touched) != len(everybody) or {*touched} != everybody or len(routes) < len(steps):
             raise AsymmetryError(f"collective {self.whole.synchronisation.collective!r} treats replicas apart")
         shapes = {
-            (step.bytes, step.seconds, step.after, not step.needs, not step.delivers, route.rounds, len(route.pairs))
+            (
+                step.bytes,
+                step.after,
+                not step.needs,
+                not step.delivers,
+                route.collective,
+                route.rounds,
+                len(route.pairs),
+            )
             for step, route in zip(steps, routes, strict=True)
         }
         for step, route in zip(steps, routes, strict=True):
@@ -207,7 +215,7 @@ class Symmetry:
         joint = routes[0]
         if len(routes) > 1:
             pairs = tuple(pair for route in routes for pair in route.pairs)
-            joint = Route(pairs, rounds=joint.rounds, copies=len(routes))
+            joint = replace(joint, pairs=pairs, copies=len(routes))
         return replace(steps[0], route=joint, needs=steps[0].needs and own, delivers=steps[0].delivers and own)
 
     @cached_property

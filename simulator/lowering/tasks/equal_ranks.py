@@ -11,6 +11,8 @@ have the same columns and wait for the same classes, by induction along the depe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -145,6 +147,6 @@ def _routes(builder: GraphBuilder, stands: Ints) -> list[Route]:
         key = tuple(members.tolist())
         if key not in joined:
             pairs = tuple(pair for number in key for pair in routes[number].pairs)
-            joined[key] = Route(pairs, rounds=routes[key[0]].rounds, copies=len(key))
+            joined[key] = replace(routes[key[0]], pairs=pairs, copies=len(key))
         of_classes.append(joined[key])
     return of_classes

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator import collectives
-from simulator.cluster import Cluster
 from simulator.lowering.exchange.exchanges import Exchange, Messages, Transfer
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -20,9 +19,7 @@ from simulator.lowering.tasks.plain_edges import plain_edges
 from simulator.taskgraph import Floats, Ints, Kind, Route
 
 
-def add_exchanges(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, own_buffers: bool
-) -> None:
+def add_exchanges(builder: GraphBuilder, model: ShardedModel, passes: Passes, own_buffers: bool) -> None:
     """Join every layer to its readers: directly on one device, through an activation and a gradient across two.
 
     A received activation stays for the backward pass of its first reader there; a received gradient until
@@ -36,7 +33,7 @@ def add_exchanges(
             continue
         read = [position for position in positions if model.profile.consumers[position]]
         if read:
-            _add_exchanges(builder, model, cluster, passes, read, own_buffers)
+            _add_exchanges(builder, model, passes, read, own_buffers)
 
 
 def _add_messages(
@@ -89,12 +86,7 @@ def _add_messages(
 
 
 def _add_exchanges(
-    builder: GraphBuilder,
-    model: ShardedModel,
-    cluster: Cluster,
-    passes: Passes,
-    positions: Sequence[int],
-    own_buffers: bool,
+    builder: GraphBuilder, model: ShardedModel, passes: Passes, positions: Sequence[int], own_buffers: bool
 ) -> None:
     """Append what `ShardedModel.exchanges` says of several layers in a row, of each forward and then backward.
 
@@ -108,7 +100,7 @@ def _add_exchanges(
         return [forth, Ends(terms=readers + passes.total, targets=own + passes.total, frees=passes.last[own])]
 
     readers = {position: model.profile.consumers[position] for position in positions}
-    held = add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION, Kind.GRADIENT), ends)
+    held = add_in_a_row(builder, model, passes, readers, (Kind.ACTIVATION, Kind.GRADIENT), ends)
     for each in () if own_buffers else held:
         hold(builder, each)
 
@@ -124,7 +116,6 @@ class Ends(NamedTuple):
 def add_in_a_row(
     builder: GraphBuilder,
     model: ShardedModel,
-    cluster: Cluster,
     passes: Passes,
     readers: Mapping[int, Sequence[int]],
     kinds: Sequence[Kind],
@@ -141,7 +132,7 @@ def add_in_a_row(
     for number, (position, reading) in enumerate(readers.items()):
         exchanges, element_bytes = model.exchanges(position, reading), model.profile.element_bytes(position)
         if id(exchanges) not in drawn:
-            draw = partial(ExchangeTasks, builder, cluster, exchanges.devices, element_bytes)
+            draw = partial(ExchangeTasks, builder, exchanges.devices, element_bytes)
             drawn[id(exchanges)] = [draw(each) for each in (exchanges.forward, exchanges.backward)[: len(kinds)]]
         of_layer.append(drawn[id(exchanges)])
         layers_of.setdefault((id(exchanges.forward), id(exchanges.backward), element_bytes), []).append(number)
@@ -206,11 +197,9 @@ class ExchangeTasks:
     devices: the device of each number in it, shape (devices,).
     """
 
-    COLUMNS = ("device", "route", "bytes", "seconds", "shard")
+    COLUMNS = ("device", "route", "bytes", "shard")
 
-    def __init__(
-        self, builder: GraphBuilder, cluster: Cluster, devices: Ints, element_bytes: float, exchange: Exchange
-    ) -> None:
+    def __init__(self, builder: GraphBuilder, devices: Ints, element_bytes: float, exchange: Exchange) -> None:
         self._builder, self._exchange, self.devices = builder, exchange, devices
         if exchange.messages is not None:
             self._be_messages(exchange.messages, element_bytes)
@@ -220,10 +209,10 @@ class ExchangeTasks:
             ends = tuple(devices[list(transfer.devices)].tolist())
             size = transfer.elements * element_bytes
             if transfer.pattern == "message":
-                routed.append((ends[1], builder.route(Route((ends,))), size, 0.0, transfer.box))
+                routed.append((ends[1], builder.route(Route((ends,))), size, transfer.box))
             else:
-                route, sent_bytes, seconds = collectives.exchange(transfer.pattern, cluster, ends, size)
-                routed.append((-1, builder.route(route), sent_bytes, seconds, transfer.box))
+                route, sent_bytes = collectives.exchange(transfer.pattern, ends, size)
+                routed.append((-1, builder.route(route), sent_bytes, transfer.box))
             members.append(transfer.devices[1:] if transfer.pattern == "message" else transfer.devices)
         values = zip(*routed, strict=True) if routed else [()] * len(self.COLUMNS)
         self.columns = {name: np.array(column) for name, column in zip(self.COLUMNS, values, strict=True)}
@@ -235,7 +224,7 @@ class ExchangeTasks:
         """The same of messages alone, of which a search lowers millions, without a look at each."""
         sources, targets = self.devices[messages.ends].T
         sizes, route = messages.elements * element_bytes, self._builder.message_routes(sources, targets)
-        columns = targets, route, sizes, np.zeros(len(sizes)), messages.boxes
+        columns = targets, route, sizes, messages.boxes
         self.columns = dict(zip(self.COLUMNS, columns, strict=True))
         self._kept, self._transfer, self._receiver = sizes, np.arange(len(sizes)), messages.ends[:, 1]
 

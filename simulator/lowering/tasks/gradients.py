@@ -82,7 +82,6 @@ def _add_sums(
         len(buckets),
         route=[builder.route(step.route) for step in steps if step.route],
         bytes=[step.bytes for step in steps],
-        seconds=[step.seconds for step in steps],
         layer=[bucket.pieces[0].layer for bucket in buckets],
         shard=np.arange(len(buckets)),
     )
@@ -109,9 +108,7 @@ def _hold_until_summed(
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
     """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
-    gathers = [
-        (number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket, cluster)
-    ]
+    gathers = [(number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket)]
     gathers.sort(key=lambda entry: entry[1].needs[0])  # of ranks that end together the first comes first
     tasks = add_gather_tasks(builder, model, gathers)
     waiting = np.repeat(tasks, [len(gather.needs) for _, gather in gathers])
@@ -129,7 +126,6 @@ def add_gather_tasks(
         len(gathers),
         route=[routes[id(gather)] for _, gather in gathers],
         bytes=[gather.bytes for _, gather in gathers],
-        seconds=[gather.seconds for _, gather in gathers],
         layer=[model.buckets[number].pieces[0].layer for number, _ in gathers],
         shard=[number for number, _ in gathers],
         **columns,
@@ -197,8 +193,8 @@ def _add_steps(
             added = builder.add(Kind.UPDATE, 1, device=step.device, seconds=step.seconds, **owner)
         else:
             receiver = step.route.pairs[0][1] if len(step.route.pairs) == 1 else -1
-            columns = {"device": receiver, "route": builder.route(step.route), "seconds": step.seconds}
-            added = builder.add(Kind.SYNCHRONISATION, 1, bytes=step.bytes, **columns, **owner)
+            route = builder.route(step.route)
+            added = builder.add(Kind.SYNCHRONISATION, 1, bytes=step.bytes, device=receiver, route=route, **owner)
         builder.depend(added, [tasks[i] for i in step.after])
         if step.needs:
             builder.depend(added, ready.on(step.needs).tasks)

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry.symmetry import AsymmetryError
@@ -32,7 +31,7 @@ from simulator.taskgraph import Floats, Ints, Kind, Route
 Booleans = npt.NDArray[np.bool_]
 
 
-def add_gathers(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes, starts: Ints) -> None:
+def add_gathers(builder: GraphBuilder, model: ShardedModel, passes: Passes, starts: Ints) -> None:
     """Append the gathers of all micro-batches, which start at tasks `starts`, and let passes wait for theirs."""
     groups: dict[object, dict[int, _Gather]] = {}
     devices = {id(sharding): frozenset(sharding.devices) for sharding in model.plan.distinct_placements}
@@ -40,7 +39,7 @@ def add_gathers(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, pa
         shards = {shard for piece in bucket.pieces for shard in piece.shards}
         layers = sorted({*(np.searchsorted(passes.first, [*shards], side="right") - 1).tolist()})  # of tied ones all
         users = {layer: devices[id(model.placements[layer])] for layer in layers}
-        for gather in model.gathers(bucket, cluster):
+        for gather in model.gathers(bucket):
             for own in _of_homes(gather, users, bucket.size_bytes, apart=model.symmetry is None):
                 groups.setdefault((own.task.needs, own.task.delivers, bucket.alike), {})[number] = own
     for gathers in groups.values():
@@ -73,7 +72,7 @@ def _of_homes(
     part, gathers = size_bytes / len(members), []
     for layers, home in homes.items():
         route = Route(tuple((source, target) for target in home for source in members if source != target))
-        gathers.append(_Gather(replace(task, route=route, bytes=part, seconds=0.0, delivers=tuple(home)), layers))
+        gathers.append(_Gather(replace(task, route=route, bytes=part, delivers=tuple(home)), layers))
     return gathers
 
 

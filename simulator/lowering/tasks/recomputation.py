@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.exchange_tasks import Ends, add_in_a_row, hold
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -22,14 +21,14 @@ from simulator.lowering.tasks.passes import Passes
 from simulator.taskgraph import Ints, Kind
 
 
-def join_recomputations(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+def join_recomputations(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
     """Let the segments of a micro-batch wait for the gradients that they are for, and exchange what they did before."""
     if not (model.segments or model.plan.received_again):
         return
     if model.segments:
         _wait_for_gradients(builder, model, passes)
-    _exchange_again(builder, model, cluster, passes)
-    _receive_again(builder, model, cluster, passes)
+    _exchange_again(builder, model, passes)
+    _receive_again(builder, model, passes)
 
 
 def _wait_for_gradients(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
@@ -87,7 +86,7 @@ def _followers(builder: GraphBuilder, backward: Ints, kept: Ints, segments: int)
     return followers
 
 
-def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+def _exchange_again(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
     """Repeat what moves of layers' outputs inside their segments."""
 
     def ends(_at: Ints, _consumers: Ints, own: Ints, readers: Ints) -> list[Ends]:
@@ -96,11 +95,11 @@ def _exchange_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster
     readers = {i: model.recomputed_readers(i) for segment in model.segments for i in segment}
     readers = {position: reading for position, reading in readers.items() if reading}
     if readers:
-        for held in add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION,), ends):
+        for held in add_in_a_row(builder, model, passes, readers, (Kind.ACTIVATION,), ends):
             hold(builder, held)
 
 
-def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, passes: Passes) -> None:
+def _receive_again(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
     """Repeat what moves of layers' outputs, once the gradient for the last of their readers is there.
 
     Only for the last: the gradients for others may have come through it.
@@ -116,7 +115,7 @@ def _receive_again(builder: GraphBuilder, model: ShardedModel, cluster: Cluster,
     later, earlier = builder.edges()
     order, task = np.argsort(later, kind="stable"), len(builder)
     later, earlier = later[order], earlier[order]
-    for held in add_in_a_row(builder, model, cluster, passes, readers, (Kind.ACTIVATION,), ends):
+    for held in add_in_a_row(builder, model, passes, readers, (Kind.ACTIVATION,), ends):
         hold(builder, held)
     transfers, tasks = [], []  # and the backward passes whose gradients they wait for
     for position, reading in readers.items():
