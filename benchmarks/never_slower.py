@@ -117,12 +117,12 @@ def pairs(
     count: int, seed: int, profiles: Sequence[str], names: Sequence[str]
 ) -> Iterator[tuple[str, StepCase, float]]:
     """So many comparable pairs: what there is more of, the case with less, by how much more is longer."""
-    draw, given = random.Random(seed), 0
-    while given < count:
+    draw, compared = random.Random(seed), 0
+    while compared < count:
         what, less, more = random_pair(draw, profiles, names)
         share = longer(less, more)
         if share is not None:
-            given += 1
+            compared += 1
             if share > TOLERANCE:
                 print(f"{share:+.2%} with more {what}: {less} and {getattr(more, what)}", file=sys.stderr, flush=True)
             yield what, less, share
