@@ -100,7 +100,7 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     workers = Workers()
     store.employ(workers)
     first = store.default()
-    store.desk.want(alternatives(first, store.profiles.get(first.profile)), tab="the first screen")
+    store.desk.want(alternatives(first, store.profile(first)), tab="the first screen")
     hosts, token = access(host)
     server = listen(create_app(store, hosts=hosts, token=token), host.strip("[]"), port, token)
     if token:

@@ -163,7 +163,9 @@ def test_a_plan_of_a_size_that_no_page_takes_is_refused() -> None:
 def test_uploads_of_one_name_are_told_apart(store: Store) -> None:
     for seconds in (1.0, 2.0):
         store.profiles.put("mine.json", chain([seconds]))
-    labels = [option["label"] for option in profile_options(store) if option["label"].startswith("mine")]
+    labels = [
+        item["label"] for group in profile_options(store) for item in group["items"] if item["label"].startswith("mine")
+    ]
     assert len(set(labels)) == 2
 
 

@@ -23,6 +23,7 @@ from dashboard.state.simulating import Outcome, batch_of
 from dashboard.state.sizes import batch_sizes, microbatch_counts
 from dashboard.state.store import Store
 from simulator import collectives
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
@@ -117,11 +118,19 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     ]
 
 
-def profile_options(store: Store) -> list[dict[str, str]]:
-    """The profiles to choose from, by identity."""
+def profile_options(store: Store) -> list[dict[str, Any]]:
+    """The profiles to choose from, by identity, in groups: cards, then what was measured on which kind of device."""
     profiles = store.profiles.everything()
     names = _labels(list(profiles))
-    return [{"value": key, "label": f"{names[key]} · batch {p.batch_size}"} for key, p in profiles.items()]
+    groups: dict[str, list[dict[str, str]]] = {
+        "Language models": [{"value": name, "label": name} for name in store.cards],
+        "Measured on GPUs": [],
+        "Measured on CPUs": [],
+    }
+    for key, profile in profiles.items():
+        group = "Measured on GPUs" if device_class(profile.device) == "GPU" else "Measured on CPUs"
+        groups[group].append({"value": key, "label": f"{names[key]} · batch {profile.batch_size}"})
+    return [{"group": group, "items": items} for group, items in groups.items() if items]
 
 
 def plan_options(store: Store) -> list[dict[str, str]]:

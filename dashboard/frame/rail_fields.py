@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -23,12 +23,12 @@ def two(left: Any, right: Any) -> Any:
     return dmc.SimpleGrid([left, right], cols=2, spacing=8)
 
 
-def select(field: str, label: str, options: list[dict[str, str]], set_to: Mapping[str, Any]) -> Any:
+def select(field: str, label: str, options: Sequence[Mapping[str, Any]], set_to: Mapping[str, Any]) -> Any:
     """One of `options`."""
     control = f"c-{field.replace('_', '-')}"
     return dmc.Select(
         id=control, label=label, data=options, value=set_to[field], allowDeselect=False, size="xs",
-        searchable=len(options) > 12, description=" ", inputWrapperOrder=["label", "input", "description"],
+        searchable=len(options) > 12 or "group" in options[0], description=" ", inputWrapperOrder=["label", "input", "description"],
     )  # fmt: skip
 
 

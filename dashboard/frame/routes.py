@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from html import escape
+
 from flask import Flask, Response, abort, request
 
 from dashboard.figures import span_columns
@@ -27,6 +29,10 @@ NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
 
 def add_routes(server: Flask, store: Store) -> None:
     """/spans, /partition.svg and /strategies.svg?<configuration>, /export/<file name>?<configuration>, and /leave."""
+
+    @server.errorhandler(UnknownNameError)
+    def unknown(error: UnknownNameError) -> tuple[str, int]:
+        return escape(str(error)), 422
 
     @server.get("/spans")
     def spans() -> Response:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from difflib import SequenceMatcher
 from typing import Any
-from urllib.parse import parse_qs, parse_qsl
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
@@ -14,8 +15,9 @@ from dashboard.frame.cards import LIVE, aria, menu
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.frame.exports import EXPORTS
 from dashboard.frame.panels import failure, toast
-from dashboard.state.configuration import Configuration
+from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.store import Store
+from simulator.errors import UnknownNameError
 
 Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]
 """The content of a page that shows a configuration beside a baseline; the third is what else its address says."""
@@ -77,7 +79,10 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
         prevent_initial_call="initial_duplicate",
     )
     def show(path: str, search: str) -> tuple[Any, list[dict[str, Any]]]:
-        now, baseline, problems = read_address(store, search or "")
+        try:
+            now, baseline, problems = read_address(store, search or "")
+        except UnknownNameError:
+            return unknown_profile(store, search or ""), []
         own = dict(parse_qsl((search or "").removeprefix("?")))
         page = pages.get(path)
         content = _missing(path, pages) if page is None else page(now, baseline, own)
@@ -105,6 +110,25 @@ def read_address(store: Store, search: str) -> tuple[Configuration, Configuratio
         return now, None, problems
     baseline, more = store.read(base_query)
     return now, baseline, problems + more
+
+
+def unknown_profile(store: Store, search: str) -> Any:
+    """The page of a link whose profile, or whose baseline's, is not here: which ones are, the nearest first."""
+    own = parse_qs(search.removeprefix("?"))
+    asked = [query["profile"][0] for query in (own, parse_qs(own.get("base", [""])[0])) if "profile" in query]
+    known = store.profile_names()
+    name = next((name for name in asked if not store.has_profile(name)), "").partition("@")[0]
+    ranked = sorted(known, key=lambda other: -SequenceMatcher(None, name.lower(), other.lower()).ratio())
+    links = [
+        html.A(other, href=f"/?{urlencode({'v': VERSION, 'profile': other})}", className="chip-link")
+        for other in ranked
+    ]
+    spaced = [part for link in links for part in (link, " ")]
+    return dmc.Alert(
+        [html.P(f"Nothing is shown for it: no profile or model card has that name. Known, nearest first:"),
+         html.Div(spaced)],
+        color="red", m="lg", title=f"Unknown profile {name[:60]!r}",
+    )  # fmt: skip
 
 
 def report_error(error: Exception) -> None:

@@ -61,7 +61,7 @@ def grid_card(store: Store, now: Configuration) -> Any:
         ], cols={"base": 1, "lg": 3}, spacing="sm"),
     ]  # fmt: skip
     framed = card("grid-card", "Data × tensor × pipeline", body, formats=())
-    framed.style = {} if sequence_length(store.profiles.get(store.resolved(now).profile)) else _HIDDEN
+    framed.style = {} if sequence_length(store.profile(now)) else _HIDDEN
     return framed
 
 

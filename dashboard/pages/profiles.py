@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -39,7 +40,7 @@ def add(app: Dash, store: Store) -> Page:
         prevent_initial_call=False,
     )
     def show(key: str) -> tuple[Any, ...]:
-        profile = store.profiles.get(key)
+        profile = store.profile(replace(store.default(), profile=key))
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
         longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
         href = f"/?v=1&profile={key}"
@@ -52,7 +53,7 @@ def add(app: Dash, store: Store) -> Page:
         prevent_initial_call=True,
     )
     def scale(layer: str | None, key: str) -> Figure:
-        profile = store.profiles.get(key)
+        profile = store.profile(replace(store.default(), profile=key))
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
     def keep(file: bytes, name: str) -> tuple[Any, ...]:

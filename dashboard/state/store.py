@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from dashboard.state.configuration import Configuration, from_query
 from dashboard.state.desk import Desk
-from dashboard.state.inventory import Inventory
+from dashboard.state.inventory import Inventory, label
 from dashboard.state.simulating import Glance, Outcome, Request, glance_of, usual_cluster
 from dashboard.state.validations import Stored
 from dashboard.state.workers import Workers
@@ -16,6 +17,8 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, UnknownNameError, require
+from simulator.language_models.card_files import card_name, is_card
+from simulator.language_models.card_files import cards as shipped_cards
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue
 from simulator.network.catalogue import ClusterFile
@@ -31,6 +34,8 @@ _CLUSTERS = {"V100": "azure-v100-10g", "A100": "dgx-a100", "H100": "dgx-h100"}
 """The preset that the first screen shows a profile on, by what the name of its device holds."""
 FIRST = "resnet50_v100"
 """The profile of the library that is shown first."""
+_MODELLED = 64
+"""Profiles of cards that are kept, by card and cluster."""
 
 
 class Store:
@@ -42,8 +47,13 @@ class Store:
         *,
         validations: Mapping[str, Stored] | None = None,
         scenarios: Mapping[str, Scenario] | None = None,
+        cards: Mapping[str, str] | None = None,
+        first: str = "",
     ) -> None:
-        """By name; of each kind the first one is shown first. Raises InputError when there is no profile."""
+        """By name; of each kind the first one is shown first. Raises InputError when there is no profile.
+
+        cards: where model cards beside those that ship are read from. first: the profile or card shown first instead.
+        """
         require(len(profiles) > 0, "profiles", "{}", "the dashboard needs at least one profile")
         self.profiles = Inventory("profile", profiles)
         self.validations = Inventory("validation", validations or {})
@@ -53,23 +63,32 @@ class Store:
         self.executions: Inventory[Execution] = Inventory(
             "execution", {}, lambda execution: execution.timeline.end_s.tobytes()
         )
+        self.cards = dict(cards or {}) | {name: name for name in shipped_cards()}
+        self._first = first
+        self._modelled: dict[tuple[str, str], Profile] = {}
         self.desk = Desk(self._request)
 
     def default(self) -> Configuration:
-        """What the first screen shows: the hypergraph's plan on GPUs like the first profile's, else a pipeline."""
-        first, profile = next(iter(self.profiles.everything().items()))
+        """What the first screen shows: the hypergraph's plan on GPUs like the first profile's, else a pipeline.
+
+        Of a card a grid with a node's GPUs in a tensor group.
+        """
+        first = self.identity(self._first) if self._first else next(iter(self.profiles.everything()))
+        if first in self.cards:
+            return Configuration(profile=first, cluster="dgx-h100", strategy="megatron", devices=8, tensor=8)
+        profile = self.profiles.get(first)
         for kind, cluster in _CLUSTERS.items():
             if kind in profile.device:
                 return Configuration(profile=first, cluster=cluster, strategy="hypergraph", devices=8)
         return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
     def read(self, query: str) -> tuple[Configuration, list[str]]:
-        """The configuration of a URL query, of a known profile and cluster, and what had to be changed about it."""
+        """The configuration of a URL query, of a known profile and cluster, and what had to be changed about it.
+
+        Raises UnknownNameError for a profile that is not there: no other one's numbers stand in for its own.
+        """
         configuration, problems = from_query(query, self.default())
-        try:
-            profile = self.profiles.resolve(configuration.profile)
-        except UnknownNameError as error:
-            return replace(configuration, profile=self.default().profile), [*problems, str(error)]
+        profile = self.identity(configuration.profile)
         if profile != configuration.profile and "@" in configuration.profile:
             problems.append(f"the profile of the link is not kept here; using {profile}")
         if configuration.cluster not in catalogue.presets() and configuration.cluster not in self.clusters.everything():
@@ -98,12 +117,51 @@ class Store:
             return self.desk.outcome(resolved)
         if (so_far := self.desk.so_far(resolved)) is not None:
             return so_far
-        profile = self.profiles.get(resolved.profile)
+        profile = self.profile(resolved)
         return Outcome(configuration=resolved, profile=profile, reason="this was not simulated")
 
     def resolved(self, configuration: Configuration) -> Configuration:
         """The configuration with the profile's whole identity. Raises UnknownNameError."""
-        return replace(configuration, profile=self.profiles.resolve(configuration.profile))
+        return replace(configuration, profile=self.identity(configuration.profile))
+
+    def identity(self, name: str) -> str:
+        """What a profile or card of that name is called everywhere. Raises UnknownNameError."""
+        card = name if name in self.cards else card_name(name) or ""
+        if card in self.cards and not any(label(key) == name for key in self.profiles.everything()):
+            return card
+        try:
+            return self.profiles.resolve(name)
+        except UnknownNameError:
+            raise UnknownNameError.of("profile or model card", label(name)[:60], self.profile_names()) from None
+
+    def has_profile(self, name: str) -> bool:
+        """Whether `identity` knows the name."""
+        with suppress(UnknownNameError):
+            return bool(self.identity(name))
+        return False
+
+    def profile_names(self) -> list[str]:
+        """Every profile and card by the name that a link may have."""
+        return [*map(label, self.profiles.everything()), *self.cards]
+
+    def profile(self, configuration: Configuration) -> Profile:
+        """The configuration's profile; of a card, the one modelled on the GPUs of its cluster.
+
+        Raises UnknownNameError, and of a card what its reader does.
+        """
+        from simulator.language_models.modelled_profile import read_profile_or_card  # takes a while to load
+
+        name = self.identity(configuration.profile)
+        if name not in self.cards:
+            return self.profiles.get(name)
+        key = name, configuration.cluster
+        if key not in self._modelled:
+            uploaded = self._uploaded(configuration)
+            cluster = uploaded.cluster if uploaded else catalogue.read_cluster(configuration.cluster)
+            while len(self._modelled) >= _MODELLED:
+                self._modelled.pop(next(iter(self._modelled)), None)
+            self._modelled[key] = read_profile_or_card(self.cards[name], cluster)
+        return self._modelled[key]
 
     def glance(self, configuration: Configuration) -> Glance:
         """The outcome in figures; waits for it. Raises UnknownNameError."""
@@ -127,7 +185,7 @@ class Store:
         return None if preset else self.clusters.get(configuration.cluster)
 
     def _request(self, configuration: Configuration) -> Request:
-        profile = self.profiles.get(configuration.profile)
+        profile = self.profile(configuration)
         plan = self.plans.get(configuration.plan) if configuration.plan else None
         return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)
 
@@ -150,7 +208,20 @@ class Store:
 
 
 def bundled(paths: Sequence[str] = ()) -> dict[str, Profile]:
-    """Profiles to open a store with: those in the files `paths`, then the library's, FIRST before the others."""
-    opened = {Path(path).stem if path not in files.library() else path: files.read_profile(path) for path in paths}
+    """Profiles to open a store with: those in the files `paths`, then the library's, FIRST before the others.
+
+    Cards among `paths` are left to `given_cards`. Raises as the readers do.
+    """
+    opened = {opened_name(path): files.read_profile(path) for path in paths if not is_card(path)}
     library = sorted(files.library(), key=lambda name: (name != FIRST, name))
     return opened | {name: files.read_profile(name) for name in library if name not in opened}
+
+
+def given_cards(paths: Sequence[str]) -> dict[str, str]:
+    """The model cards among `paths` by name: a file's, or that of a card that ships. Raises UnknownNameError."""
+    return {opened_name(path): card_name(path) or path for path in paths if is_card(path)}
+
+
+def opened_name(path: str) -> str:
+    """What a profile or card that was named at the start is called: a file by its name alone."""
+    return card_name(path) or (path if path in files.library() else Path(path).stem)

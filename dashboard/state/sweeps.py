@@ -134,16 +134,17 @@ class Sweeps:
             if name not in PARAMETERS:
                 raise UnknownNameError.of("parameter", name, PARAMETERS)
         _require_small(strategies, values)
-        profile = self._store.profiles.get(base.profile)
+        profile, card = self._store.profile(base), self._store.cards.get(base.profile)
         with temporary_folder() as folder:
             path = Path(folder) / "profile.json"
-            files.write_profile(profile, path)
+            if card is None:
+                files.write_profile(profile, path)
             taken = {name for strategy in strategies for name in partitioners.options(strategy)}
             if len(strategies) > 1:
                 taken -= {"microbatches"}  # beside each other, each strategy takes the number that suits it
             held = fixed(base, batch_of(base, profile), self._store.usual_cluster(base))
             still = {name: value for name, value in held.items() if name in taken or name not in OF_STRATEGIES}
-            parameters = {**still, "profile": str(path), "strategy": strategies}
+            parameters = {**still, "profile": card or str(path), "strategy": strategies}
             if "@" in base.cluster:
                 parameters["cluster"] = str(Path(folder) / "cluster.yaml")
                 cluster_file = self._store.clusters.get(base.cluster)

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profiles", metavar="PROFILE", nargs="*", help="profile files to show beside the library's")
+    parser.add_argument(
+        "profiles", metavar="PROFILE", nargs="*", help="profile files, model cards or names to show; the first opens"
+    )
     parser.add_argument("--plan", metavar="FILE", help="a plan of the first profile, to open beside its execution")
     parser.add_argument(
         "--execution", metavar="FILE", help="a run of --plan as it went (.npz, of `execute` or `import`): opens Compare"
@@ -37,14 +39,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from dashboard.app import serve
     from dashboard.state.scenarios import shipped_scenarios
-    from dashboard.state.store import Store, bundled
+    from dashboard.state.store import Store, bundled, given_cards, opened_name
     from dashboard.state.validations import at_hand
 
     if not 0 <= args.port <= 65535:
         raise InputError(f"port is {args.port}: it is 0 to 65535")
     _check_together(args)
     validations = at_hand(args.validation)
-    store = Store(bundled(args.profiles), validations=validations, scenarios=shipped_scenarios())
+    store = Store(
+        bundled(args.profiles), validations=validations, scenarios=shipped_scenarios(),
+        cards=given_cards(args.profiles), first=opened_name(args.profiles[0]) if args.profiles else "",
+    )  # fmt: skip
     serve(store, args.host, args.port, path=_first_page(store, args))
     return 0
 
@@ -72,7 +77,7 @@ def _first_page(store: Store, args: argparse.Namespace) -> str:
         return "/"
     plan = files.read_plan(args.plan)
     configuration = Configuration(
-        profile=store.profiles.resolve(Path(args.profiles[0]).stem),
+        profile=store.default().profile,
         cluster=catalogue.read_preset(args.cluster or "dgx-a100").name,
         strategy="pipeline",
         devices=1 + max(max(sharding.devices) for sharding in plan.placements.values()),
