@@ -4,12 +4,14 @@ neusight         GPT-2 large, data parallel on four H100
 sailor           OPT-350M on 4 to 128 GH200, by plan
 ddp_buckets      the gradient buckets of a ResNet-50 step of DDP on two A100
 bytedance        a production job, replayed operation by operation
-ultrascale       1B and 8B on 8 to 128 H100, every grid, by the stack calibrated on them
+ultrascale       1B and 8B on 8 to 128 H100, every grid, by the stack calibrated on others of them
 llm_foundry      MPT under FSDP on 8 to 128 A100-40, from model cards
-dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards and one factor
+dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards
 torchtitan       Llama 3.1 8B and 70B under FSDP and tensor parallelism on 8 to 256 H100
 internevo        7B with ZeRO-1 over all and over groups of eight on 8 to 1,024 A100, from a model card
-simumax          Llama 3 blocks on 8 B200, operators from tables by shape
+simumax          blocks of Llama 3 and DeepSeek on 8 B200
+bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
+automodel        Llama 70B and mixtures of experts on 8 to 256 H100
 megatron_golden  peak memory of GPT in Megatron-LM's functional tests
 summary          the sources of the page, a row each
 _steps           a published run beside its prediction, and the figures of many
