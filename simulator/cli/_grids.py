@@ -165,6 +165,8 @@ def _print(
     _tables.say(console, f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
     source = f" ({shorten(stack.source.partition(':')[0], 80, placeholder=' ...')})" if stack.source else ""
     _tables.say(console, f"modelled, not measured: {stack.name}{source}")
+    if runs and runs[0].interval.evidence:
+        _tables.say(console, f"stands on {runs[0].interval.evidence.words}")
     if card.not_counted:
         _tables.say(console, f"not counted of its configuration: {', '.join(card.not_counted)}")
     total = len(grids) + len(ranking.bounded)

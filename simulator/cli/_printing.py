@@ -131,6 +131,8 @@ def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown
     yield "batch", f"{report.batch_size}{shown.batch_note} in {parts}, schedule {schedule}"
     if (varied := format_time(interval.middle_s)) != format_time(report.step_s):
         yield "as devices vary", f"{varied} a step"
+    if interval.evidence:
+        yield "stands on", interval.evidence.words
     if interval.parts:
         yield "uncertain by", ", ".join(map(_part, interval.parts.items()))
     if interval.unknown:

@@ -46,6 +46,8 @@ class StepInterval:
     high_s: float
     parts: Mapping[str, tuple[float, float]]
     unknown: tuple[str, ...] = ()
+    evidence: PredictionEvidence | None = None
+    """How far predictions that stand on the same were off; None where no published step was predicted so."""
 
 
 def step_interval(
@@ -85,7 +87,8 @@ def step_interval(
     elif evidence:
         if "stack" in profile.software and (sheet := sheet_of(profile.device)) and sheet.uncertainty:
             parts["gpu"] = (sheet.uncertainty * report.step_s, sheet.uncertainty * report.step_s)
-        parts["model"] = ((1 - evidence.low) * report.step_s, (evidence.high - 1) * report.step_s)
+        below, above = max(1 - evidence.low, 0.0), max(evidence.high - 1, 0.0)
+        parts["model"] = (below * report.step_s, above * report.step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
     return StepInterval(
         low_s=max(middle_s - below_s, 0.0),
@@ -93,6 +96,7 @@ def step_interval(
         high_s=middle_s + above_s,
         parts=parts,
         unknown=tuple(unknown),
+        evidence=evidence,
     )
 
 
