@@ -95,10 +95,8 @@ def grid_of(row: Row) -> TrainingGrid:
 def predicted_peak(row: Row) -> PredictedStep:
     """Of the last device, which the tests record."""
     states = _keeps_scores(row)
-    known: dict[str, Any] = {
-        "name": row["golden"],
-        "family": "attention is stated" if states is not None else "as software chooses",
-    }
+    family = "as software chooses" if states is None else "attention is stated"
+    known: dict[str, Any] = {"name": row["golden"], "family": family}
     measured = float(row["mem_max_alloc_bytes"])
     if DEFERRED in row["golden"]:
         note = "refused: defers the head's weight gradients to the end of a step"
