@@ -20,6 +20,9 @@ from simulator.workload import Profile
 EXPLAINED = 0.8
 """Of the loss: a cause that explains less is not named."""
 SHORTEST_STALL_S, LONGEST_STALL_S = 0.005, 2.0
+MANAGEMENT_BYTES_PER_S = 1.25e9
+"""Of a node: 10 Gbit/s, over which collectives run in sockets where nothing else is found."""
+LEAST_RANGE = 4.0
 TRIES = 7
 """Halvings of the range, by its logarithm: the number is right to 3 % of a range of 50."""
 
@@ -99,7 +102,10 @@ def causes(run: SimulatedRun) -> Iterator[Cause]:
     """Those that this run can have."""
     if "inter" in run.cluster.tiers and len(run.plan.devices) > run.cluster.devices_per_host:
         yield _slower_tier(
-            "inter", 40.0, "between nodes", "all_reduce_perf of nccl-tests on two nodes: busbw is that number x GPUs"
+            "inter",
+            _slowest_inter(run.cluster),
+            "between nodes",
+            "all_reduce_perf of nccl-tests on two nodes: busbw is that number x GPUs",
         )
     if "intra" in run.cluster.tiers and len(run.plan.devices) > 1:
         yield _slower_tier(
@@ -149,6 +155,12 @@ def _slower_tier(tier: str, most: float, where: str, measured: str) -> Cause:
         return f"{where} {usual / factor:.1f} GB/s for each GPU instead of {usual:.1f}"
 
     return Cause(name=tier, most=most, changed=changed, said=said, measured=measured)
+
+
+def _slowest_inter(cluster: Cluster) -> float:
+    """How many times slower nodes are linked where they talk over their management network."""
+    fastest = max(link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "inter")
+    return max(LEAST_RANGE, fastest / MANAGEMENT_BYTES_PER_S)
 
 
 def _hosts(cluster: Cluster) -> int:
