@@ -145,6 +145,7 @@ class PlanSearch:
         self._names, self._bound, self._wanted = names, bound, wanted
         self._time_left_s, self._watch = time_left_s, watch
         self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
+        self._bounds: dict[int, float] = {}  # by workers
         self._queue = BestFirst[_Candidate](group=lambda candidate: None)
 
     @property
@@ -155,7 +156,13 @@ class PlanSearch:
     @property
     def bound(self) -> float:
         """Lower bound on the score of every plan."""
-        return min(self.objective.bound(self._profile, cluster, self._step) for cluster in self._clusters)
+        return min(map(self._least, self._clusters))
+
+    def _least(self, cluster: Cluster) -> float:
+        """The same on a cluster."""
+        if cluster.workers not in self._bounds:
+            self._bounds[cluster.workers] = self.objective.bound(self._profile, cluster, self._step)
+        return self._bounds[cluster.workers]
 
     def run(self) -> None:
         """Search until `time_left_s` is at most 0 and something fits, or nothing can be better."""
@@ -194,7 +201,7 @@ class PlanSearch:
             self.tally.too_large += 1
             self._recompute(candidate)
             return
-        self._queue.add(self.objective.of_bound(bound, cluster), candidate)
+        self._queue.add(max(self.objective.of_bound(bound, cluster), self._least(cluster)), candidate)
 
     def _recompute(self, candidate: _Candidate) -> None:
         more = recomputing_more(candidate.choice, self._profile)
