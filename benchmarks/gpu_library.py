@@ -1,22 +1,24 @@
 """Writes the profiles of real GPUs that come with Shardscope, out of published measurements.
 
-    python -m benchmarks.gpu_library [FOLDER]      (SHARDSCOPE_DATA says where the measurements are)
+    python -m benchmarks.gpu_library [NAME ...] [--output FOLDER]   (SHARDSCOPE_DATA says where the measurements are)
 
-Every profile is what an importer makes of the files named here and nothing else. Prints time, size and ratio of each.
+Every profile is what a reader makes of the files named here and nothing else: `shardscope import` of the formats that
+it knows, `benchmarks.artefacts` of those of single projects. Prints time, size and ratio of each.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.artefacts import aceso, neusight, sailor, triosim
 from benchmarks.published import shared_data
 from simulator import files
 from simulator.workload import Profile
@@ -103,56 +105,72 @@ ORIGINS = (HTA, TRIOSIM, NEUSIGHT, ACESO, PIPEDREAM, SAILOR)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shipped:
-    """One profile: the files that it is made of (patterns in the origin's folder), and what they leave unsaid."""
+    """One profile, and the files that it is made of."""
 
     origin: Origin
     patterns: tuple[str, ...]
-    options: ImportOptions
+    """Of the files, in the origin's folder."""
+    read: Callable[[Sequence[Path]], Profile | None]
     arguments: str = ""
+    """What `shardscope import` is told beside the files; empty where it does not know their format."""
+
+    def command(self, name: str) -> str:
+        """The command that makes the profile under this name, with the files that it reads."""
+        if self.arguments:
+            return " ".join(("shardscope import", *self.patterns, self.arguments))
+        return f"python -m benchmarks.gpu_library {name}  # of {' '.join(self.patterns)}"
+
+
+def _imported(options: ImportOptions) -> Callable[[Sequence[Path]], Profile | None]:
+    return lambda paths: import_files(paths, options).profile
 
 
 def _kineto(name: str) -> Shipped:
-    options = ImportOptions(model="resnet50", batch_sizes=(32,))
-    return Shipped(origin=HTA, patterns=(name,), options=options, arguments="--model resnet50 --batch-size 32")
+    read = _imported(ImportOptions(model="resnet50", batch_sizes=(32,)))
+    return Shipped(origin=HTA, patterns=(name,), read=read, arguments="--model resnet50 --batch-size 32")
 
 
 def _triosim(model: str) -> Shipped:
     """Convolutions faster than the card's peak in float32 show that they ran in TensorFloat-32, torch's default."""
-    options = ImportOptions(model=model, device="NVIDIA H100", dtype="tf32")
-    arguments = f"--model {model} --dtype tf32 --device 'NVIDIA H100'"
-    return Shipped(origin=TRIOSIM, patterns=(f"{model}/trace.csv.gz",), options=options, arguments=arguments)
+    return Shipped(
+        origin=TRIOSIM,
+        patterns=(f"{model}/trace.csv.gz",),
+        read=lambda paths: triosim.read(paths[0], model, "NVIDIA H100", "tf32"),
+    )
 
 
-def neusight(card: str, model: str, *batches: int) -> Shipped:
+def by_neusight(card: str, model: str, *batches: int) -> Shipped:
     """NeuSight's files of a network on a card at several batch sizes."""
     patterns = tuple(f"{card}/{model}-{batch}.csv.gz" for batch in batches)
-    return Shipped(origin=NEUSIGHT, patterns=patterns, options=ImportOptions())
+    return Shipped(origin=NEUSIGHT, patterns=patterns, read=neusight.read)
 
 
 def _pipedream(model: str, batch: int) -> Shipped:
-    options = ImportOptions(batch_sizes=(batch,), device="Tesla V100")
+    read = _imported(ImportOptions(batch_sizes=(batch,), device="Tesla V100"))
     arguments = f"--batch-size {batch} --device 'Tesla V100'"
-    return Shipped(origin=PIPEDREAM, patterns=(f"{model}.txt",), options=options, arguments=arguments)
+    return Shipped(origin=PIPEDREAM, patterns=(f"{model}.txt",), read=read, arguments=arguments)
 
 
-def _aceso(model: str) -> Shipped:
-    return Shipped(origin=ACESO, patterns=(f"{model}_mbs*_tp*_algo0.csv",), options=ImportOptions())
+def by_aceso(model: str) -> Shipped:
+    """Aceso's tables of a network."""
+    return Shipped(origin=ACESO, patterns=(f"{model}_mbs*_tp*_algo0.csv",), read=aceso.read)
 
 
 def _sailor(degree: int) -> Shipped:
     device = f"{degree} x NVIDIA GH200" if degree > 1 else "NVIDIA GH200"
-    options = ImportOptions(tensor_parallel=degree, device=device)
-    arguments = f"--tensor-parallel {degree} --device '{device}'"
-    patterns = ("profiles/OPT-350/GH-96/profile.json",)
-    return Shipped(origin=SAILOR, patterns=patterns, options=options, arguments=arguments)
+    return Shipped(
+        origin=SAILOR,
+        patterns=("profiles/OPT-350/GH-96/profile.json",),
+        read=lambda paths: sailor.read(paths[0], degree, device),
+    )
 
 
 SHIPPED = {
     "alexnet_v100": _pipedream("alexnet", 256),
-    "bert_large_mi250": neusight("AMD_Instinct_MI250", "bert_large-train-512", 2, 8),
-    "bert_large_v100": neusight("Tesla_V100-PCIE-32GB", "bert_large-train-512", 2, 8),
-    "gpt2_large_h100": neusight("NVIDIA_H100_80GB_HBM3", "gpt2_large-train-1024", 1, 4),
-    "gpt_1_3b_v100": _aceso("gpt_1_3B"),
+    "bert_large_mi250": by_neusight("AMD_Instinct_MI250", "bert_large-train-512", 2, 8),
+    "bert_large_v100": by_neusight("Tesla_V100-PCIE-32GB", "bert_large-train-512", 2, 8),
+    "gpt2_large_h100": by_neusight("NVIDIA_H100_80GB_HBM3", "gpt2_large-train-1024", 1, 4),
+    "gpt_1_3b_v100": by_aceso("gpt_1_3B"),
     "opt_350m_4gh200": _sailor(4),
     "opt_350m_gh200": _sailor(1),
     "resnet50_a100": _kineto("resnet50-2xa100-ddp-step.json.gz"),
@@ -160,7 +178,7 @@ SHIPPED = {
     "resnet50_v100": _kineto("resnet50-v100-full.json.gz"),
     "vgg13_h100": _triosim("vgg13"),
     "vgg16_v100": _pipedream("vgg16", 128),
-    "wide_resnet_500m_v100": _aceso("resnet_500M"),
+    "wide_resnet_500m_v100": by_aceso("resnet_500M"),
 }
 
 
@@ -168,10 +186,9 @@ def build(name: str) -> Profile:
     """One profile of the library, out of the published files."""
     shipped = SHIPPED[name]
     profile = build_from(shipped)
-    command = " ".join(filter(None, ("shardscope import", *shipped.patterns, shipped.arguments)))
     return replace(
         profile,
-        command=command,
+        command=shipped.command(name),
         source=shipped.origin.source(),
         licence=shipped.origin.licence,
         attribution=f"Copyright (c) {shipped.origin.holder}",
@@ -179,10 +196,10 @@ def build(name: str) -> Profile:
 
 
 def build_from(shipped: Shipped) -> Profile:
-    """What an importer makes of the files. Raises FileNotFoundError without them."""
+    """What is read of the files. Raises FileNotFoundError without them."""
     with _folder(shipped.origin) as folder:
         paths = [path for pattern in shipped.patterns for path in sorted(folder.glob(pattern))]
-        profile = import_files(paths, shipped.options).profile
+        profile = shipped.read(paths)
     if profile is None:
         raise ValueError(f"{', '.join(shipped.patterns)}: these files hold no layers")
     return profile
@@ -219,10 +236,13 @@ def notices() -> str:
 
 
 def main() -> None:
-    """Write every profile and the notices, and print a table."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else LIBRARY
-    total = 0
-    for name in SHIPPED:
+    """Write the profiles and the notices, and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu_library")
+    parser.add_argument("names", metavar="NAME", nargs="*", help="profiles to make (default: every one)")
+    parser.add_argument("--output", metavar="FOLDER", type=Path, help="where to (default: into the library)")
+    args = parser.parse_args()
+    folder, total = args.output or LIBRARY, 0
+    for name in args.names or SHIPPED:
         start = time.perf_counter()
         profile = build(name)
         path = folder / f"{name}.json"
@@ -234,7 +254,7 @@ def main() -> None:
             f"| {name} | {profile.device} | {profile.dtype} | {profile.batch_size} | {len(profile.layers)} | {ratio} "
             f"| {time.perf_counter() - start:.1f} s | {size / 1e3:.1f} kB |"
         )
-    files.write_text_atomic(NOTICES if len(sys.argv) < 2 else folder / NOTICES.name, notices())
+    files.write_text_atomic(folder / NOTICES.name if args.output else NOTICES, notices())
     print(f"{total / 1e3:.0f} kB in all")
 
 

@@ -5,7 +5,7 @@
 
 Every file is read in a process of its own, which has LONGEST_S of processor time and MOST_BYTES. It may be refused, in
 one line, or become a profile that can be written. Each number damages the same file alike. Needs SHARDSCOPE_DATA for
-the published formats; a drawn trace and a written job stand in for their own.
+the published files; drawn traces and written tables stand in for their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import os
 import resource
 import signal
 import sys
-import tarfile
 import tempfile
 import traceback
 import warnings
@@ -36,6 +35,7 @@ from simulator import files
 from simulator.errors import ShardscopeError
 from traces.imports._imported import ImportOptions
 from traces.imports._registry import formats, import_files
+from traces.imports.table import CELLS
 
 LONGEST_S, MOST_BYTES, LONGEST_MESSAGE = 20, 2_000_000_000, 700
 JSON = None
@@ -44,7 +44,7 @@ JSON = None
 
 @dataclass(frozen=True)
 class SoundFiles:
-    """Files of one measurement, by their place in a folder; `read` are named to the importer, others lie beside them.
+    """Files of one measurement, by their place in a folder; `read` are named to the importer, in this order.
 
     weight: how often they are taken; separator: of cells, or JSON.
     """
@@ -92,7 +92,7 @@ class SoundFiles:
 
 def sound_files() -> list[SoundFiles]:
     """Of every format, or only those drawn here where the published measurements are absent."""
-    own = [_drawn(1), _drawn(2), _ranks(), _job()]
+    own = [_drawn(1), _drawn(2), _ranks(), _tables()]
     try:
         data = shared_data()
     except FileNotFoundError:
@@ -126,37 +126,27 @@ def _ranks() -> SoundFiles:
     return SoundFiles("kineto", contents, list(contents), TINY, weight=2)
 
 
-def _job() -> SoundFiles:
-    """A step of 2 replicas x 2 stages in ByteDance's format, 2 micro-batches one after another."""
-    events: list[dict[str, Any]] = []
-    for replica, stage in ((replica, stage) for replica in range(2) for stage in range(2)):
-        where = {"pid": replica, "tid": 10 * stage + replica}
-        events.append({"name": "thread_name", "ph": "M", **where, "args": {"name": f"PP rank {stage}, TP rank 0"}})
-        operations = [("forward-compute", 0), ("forward-compute", 1), ("backward-compute", 0), ("backward-compute", 1)]
-        for i, (name, number) in enumerate([*operations, ("grads-reduce-scatter", 0), ("optimizer", 0)]):
-            about = {"step": 7, "model_chunk": 0, "mb_id": number, "seq_id": number}
-            events.append({"name": name, "ph": "X", **where, "ts": 1e4 * (i + stage), "dur": 9e3, "args": about})
-    return SoundFiles("bytedance", {"job.json": json.dumps(events).encode()}, ["job.json"], ImportOptions())
+_TABLE = "\n".join(
+    (
+        ",".join(CELLS),
+        "conv,conv2d,-,4x8x8,1.2ms,2.5ms,0,1kB,,8192,1e6,,3x3,1x1,1x1,1x1,1",
+        "relu,relu,conv,4x8x8,1e-4,1e-4,,,8192,0,,,1,,,,",
+        "head,linear,conv;relu,10,0.8ms,1.6ms,5us,2.1MB,,,,conv,,,,,",
+    )
+).encode()
+
+
+def _tables() -> SoundFiles:
+    """Two tables of the same three layers, with every column that one may have."""
+    return SoundFiles(
+        "table", dict.fromkeys(("a.csv", "b.csv"), _TABLE), ["a.csv", "b.csv"], ImportOptions(batch_sizes=(8, 4)), ","
+    )
 
 
 def _published(data: Path) -> list[SoundFiles]:
     resnet18 = ImportOptions(model="resnet18", force=True)
-    vgg13 = ImportOptions(model="vgg13")
-    sizes = data / "sailor" / "llm_info.json"
     return [
         _of(data, "kineto", ["kineto/resnet18-mi300x-step.json.gz"], resnet18, weight=0.1),
-        _of(data, "bytedance", ["bytedance/data/timeline-ST.json.gz"], ImportOptions(), weight=0.05),
-        _of(data, "triosim", ["triosim/vgg13/trace.csv.gz"], vgg13, separator=","),
-        _of(
-            data,
-            "neusight",
-            [f"neusight/Tesla_V100-PCIE-32GB/bert_large-train-512-{batch}.csv.gz" for batch in (2, 8)],
-            ImportOptions(),
-            beside=[*data.glob("neusight/Tesla_V100*/bert_large*.json"), *data.glob("neusight/DLmodel_configs/bert*")],
-            separator=",",
-        ),
-        *_aceso(data),
-        _of(data, "sailor", ["sailor/profiles/OPT-350/GH-96/profile.json"], ImportOptions(), beside=[sizes]),
         _of(data, "pipedream", ["pipedream/alexnet.txt"], ImportOptions(batch_sizes=(256,)), separator=", "),
         _of(data, "nccl_tests", ["nccl/nccl_2.log", "nccl/nccl_8.log"], ImportOptions(), separator="  "),
     ]
@@ -168,29 +158,11 @@ def _of(
     read: Sequence[str],
     options: ImportOptions,
     *,
-    beside: Sequence[Path] = (),
     separator: str | None = JSON,
     weight: float = 1.0,
 ) -> SoundFiles:
     contents = {path: (data / path).read_bytes() for path in read}
-    contents |= {str(path.relative_to(data)): path.read_bytes() for path in beside}
     return SoundFiles(name, contents, read, options, separator, weight)
-
-
-def _aceso(data: Path) -> list[SoundFiles]:
-    """A small part of the tables of each network, with the all-reduces that they need."""
-    tables = {
-        "gpt_1_3B": [f"gpt_1_3B_mbs{batch}_tp1_algo0.csv" for batch in (2, 4)] + ["gpt_1_3B_mbs4_tp2_algo0.csv"],
-        "resnet_500M": ["resnet_500M_mbs16_tp1_algo0.csv", "resnet_500M_mbs32_tp1_algo0.csv"],
-    }
-    with tarfile.open(data / "aceso" / "visible.tar.gz") as archive:
-        contents = {member.name: archive.extractfile(member) for member in archive.getmembers()}
-        sounds = []
-        for network, read in tables.items():
-            beside = [f"prim_{network}_all_reduce_2gpus.csv"] if network.startswith("gpt") else []
-            of_network = {name: contents[name].read() for name in [*read, *beside]}  # type: ignore[union-attr]
-            sounds.append(SoundFiles("aceso", of_network, read, ImportOptions(), ","))
-    return sounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
     cd EMPTY && PYTHON .../benchmarks/smoke.py
 
-What ships beside the code (profiles, presets, cards, the compiled engine, examples) is read through the command line.
+What ships beside the code (profiles, presets, cards, the compiled engine, examples) is read through the command line;
+benchmarks and tests do not ship.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def main() -> None:
             sys.exit(f"shardscope {' '.join(words)} ended with {completed.returncode}: {complaint}")
         print(f"shardscope {' '.join(words)}: done")
     json.loads(Path("plan.json").read_text())
+    find = "from importlib.util import find_spec; print(*filter(find_spec, ('benchmarks', 'tests')))"
+    more = subprocess.run([sys.executable, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
+    if more:
+        sys.exit(f"{more} can be imported: the wheel holds the product alone")
     program = "import simulator, simulator.engine as e; print(simulator.__file__)"
     where = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     print(f"{len(COMMANDS)} commands work from {where}")

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from benchmarks.gpu_library import ACESO, Shipped, build_from, neusight
+from benchmarks.gpu_library import build_from, by_aceso, by_neusight
 from benchmarks.published import table
 from simulator import files
 from simulator.lowering.costs.typical_scaling import (
@@ -34,7 +34,6 @@ from simulator.lowering.costs.typical_scaling import (
 from simulator.taskgraph import Floats
 from simulator.units import format_time
 from simulator.workload import Layer, Profile
-from traces.imports._imported import ImportOptions
 
 FRACTIONS = (0.5, 0.25, 0.125)
 LEAST_NETWORKS = 2
@@ -45,10 +44,10 @@ GROUPS_OF_DEVICES = ("opt_350m_4gh200",)
 
 
 NOT_SHIPPED = (
-    Shipped(origin=ACESO, patterns=("gpt_350M_mbs*_tp*_algo0.csv",), options=ImportOptions()),
-    neusight("NVIDIA_H100_80GB_HBM3", "bert_large-train-512", 2, 8),
-    neusight("NVIDIA_H100_80GB_HBM3", "opt_13-train-2048", 1, 2),
-    neusight("AMD_Instinct_MI250", "gpt2_large-train-1024", 1, 4),
+    by_aceso("gpt_350M"),
+    by_neusight("NVIDIA_H100_80GB_HBM3", "bert_large-train-512", 2, 8),
+    by_neusight("NVIDIA_H100_80GB_HBM3", "opt_13-train-2048", 1, 2),
+    by_neusight("AMD_Instinct_MI250", "gpt2_large-train-1024", 1, 4),
 )
 
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from benchmarks.artefacts.bytedance import RecordedJob, read_job
 from simulator.errors import InputError
+from simulator.files import write_plan, write_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Kind
-from traces.imports._imported import ImportOptions
-from traces.imports._registry import import_files
-from traces.imports.bytedance import RecordedJob, read_job
+from traces.results.executions import write_execution
 from traces.results.observed_timeline import execution
 
 STAGES = 2
@@ -111,13 +111,6 @@ def test_a_recorded_step_is_a_timeline_of_the_plan(job: RecordedJob) -> None:
     assert actual.step_s == pytest.approx(0.103)
 
 
-def test_the_format_is_recognised(tmp_path: Path) -> None:
-    imported = import_files([written(tmp_path / "job.json", timeline())], ImportOptions(model="llm", device="H800"))
-    assert imported.profile is not None
-    assert (imported.profile.model, imported.profile.device) == ("llm", "H800")
-    assert imported.remarks == ("1 steps of 2 x 2 workers, 1 micro-batches each",)
-
-
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
@@ -155,18 +148,21 @@ def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
         read_job(path)
 
 
-def test_the_command_line_opens_a_job_beside_its_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Profile, plan and execution of `import` go into the dashboard, which begins with the two compared."""
+def test_the_dashboard_opens_a_job_beside_its_simulation(
+    tmp_path: Path, job: RecordedJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A profile, a plan and an execution of it go into the dashboard, which begins with the two compared."""
     import argparse
 
     from dashboard.state.store import Store, bundled
     from simulator.cli import dashboard, main
 
-    source = written(tmp_path / "job.json", timeline() + timeline(8, 500.0))
     profile, plan, run = (str(tmp_path / name) for name in ("st.json", "plan.json", "run.npz"))
-    outputs = ["--output", profile, "--plan-output", plan, "--execution-output", run]
-    assert main(["import", str(source), *outputs]) == 0
-    assert "2 steps as they ran" in capsys.readouterr().out
+    write_profile(job.profile, profile)
+    write_plan(job.plan, plan)
+    graph = lower(ShardedModel(job.profile, job.plan), flat_switch(4, Wire(bandwidth_bytes_per_s=1e9)))
+    by_rank = list(zip(*(job.observed(step) for step in job.steps), strict=True))
+    write_execution(execution(graph, [job.step_s(step) for step in job.steps], by_rank), run)
     parser = argparse.ArgumentParser()
     dashboard.add_arguments(parser)
     args = parser.parse_args([profile, "--plan", plan, "--execution", run, "--cluster", "p3-16xlarge"])
@@ -180,11 +176,3 @@ def test_the_command_line_opens_a_job_beside_its_simulation(tmp_path: Path, caps
     assert dashboard._first_page(store, parser.parse_args([])) == "/"
     assert main(["dashboard", profile, "--plan", plan]) == 2
     assert "--plan: it opens beside its execution" in capsys.readouterr().err
-
-
-def test_only_a_job_has_a_plan(shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from simulator.cli import main
-
-    log = str(shared_data / "nccl" / "nccl_2.log")
-    assert main(["import", log, "--plan-output", str(tmp_path / "plan.json")]) == 2
-    assert "it is no recorded job" in capsys.readouterr().err

@@ -265,7 +265,7 @@ def test_capture_without_torch_says_what_to_install(
         ("compare TINY --cluster cpu-1g --strategies data,dat", "unknown strategy 'dat'"),
         ("compare TINY --cluster cpu-1g --strategies ,", "it names at least one"),
         ("clusters --output mine.yaml", "name the cluster to write"),
-        ("import TINY --output x.json", "this is a profile, which needs no import; known: aceso, bytedance"),
+        ("import TINY --output x.json", "this is a profile, which needs no import; known: kineto, nccl_tests"),
     ],
 )
 def test_wrong_input_is_one_line_and_leaves_nothing(

@@ -1,36 +1,28 @@
-"""The registry of formats, and the importers of tables."""
+"""The registry of formats, the command, and the table that anyone can fill."""
 
 from __future__ import annotations
 
 import json
 import random
-import statistics
 import sys
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from simulator.cli import main
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError
+from simulator.files import read_profile
 from simulator.network.catalogue import read_cluster
+from simulator.workload import Geometry
 from traces.imports._alignment import align
 from traces.imports._imported import ImportOptions
 from traces.imports._registry import formats, import_files, recognised
-
-
-@pytest.fixture
-def aceso(shared_data: Path, tmp_path: Path) -> Path:
-    with tarfile.open(shared_data / "aceso" / "visible.tar.gz") as file:
-        file.extractall(tmp_path / "aceso", filter="data")
-    return tmp_path / "aceso"
-
 
 # The registry.
 
 
 def test_every_file_of_the_folder_is_a_format() -> None:
-    assert formats() == ("aceso", "bytedance", "kineto", "nccl_tests", "neusight", "pipedream", "sailor", "triosim")
+    assert formats() == ("kineto", "nccl_tests", "pipedream", "table")
 
 
 @pytest.mark.parametrize(
@@ -39,11 +31,7 @@ def test_every_file_of_the_folder_is_a_format() -> None:
         ("kineto/resnet*.json.gz", "kineto"),
         ("pipedream/*16.txt", "pipedream"),
         ("pipedream/gnmt.txt", "pipedream"),
-        ("triosim/*/trace.csv.gz", "triosim"),
-        ("neusight/*/*.csv.gz", "neusight"),
-        ("sailor/profiles/OPT-350/*/profile.json", "sailor"),
         ("nccl/nccl_*.log", "nccl_tests"),
-        ("bytedance/data/timeline-*.json.gz", "bytedance"),
     ],
 )
 def test_published_files_are_recognised(shared_data: Path, pattern: str, name: str) -> None:
@@ -56,7 +44,7 @@ def test_published_files_are_recognised(shared_data: Path, pattern: str, name: s
 def test_a_file_of_no_format_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("hello")
-    with pytest.raises(InputError, match="of no known format; known: aceso, bytedance"):
+    with pytest.raises(InputError, match="of no known format; known: kineto, nccl_tests, pipedream, table"):
         import_files([path], ImportOptions())
 
 
@@ -119,84 +107,70 @@ def _longest(left: str, right: str) -> int:
     return table[-1][-1]
 
 
-# Tables.
+# The table of layers.
+
+PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
+HEAD = "name,kind,output_shape,forward_s,backward_s"
 
 
-@pytest.mark.parametrize(("model", "milliseconds"), [("resnet50", 70.723), ("vgg13", 94.04)])
-def test_triosim_keeps_every_microsecond_of_its_no_overlap_column(
-    shared_data: Path, model: str, milliseconds: float
-) -> None:
-    options = ImportOptions(model=model)
-    profile = import_files([shared_data / "triosim" / model / "trace.csv.gz"], options).profile
-    assert profile is not None and profile.batch_size == 128
-    assert profile.layers_s * 1e3 == pytest.approx(milliseconds, abs=0.01)
+def _table(folder: Path, *lines: str, name: str = "table.csv") -> Path:
+    path = folder / name
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
-def test_triosim_of_another_model_is_refused(shared_data: Path) -> None:
-    with pytest.raises(InputError, match="name the model that was traced"):
-        import_files([shared_data / "triosim" / "resnet50" / "trace.csv.gz"], ImportOptions(model="resnet18"))
+def test_the_table_on_the_page_is_a_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PAGE.read_text().partition("```csv\n")[2].partition("```")[0]
+    (tmp_path / "mine.csv").write_text(text)
+    words = ["--batch-size", "32", "--device", "NVIDIA H100", "--output", str(tmp_path / "mine.json")]
+    assert main(["import", str(tmp_path / "mine.csv"), *words]) == 0
+    profile = read_profile(tmp_path / "mine.json")
+    conv, relu, add, head = profile.layers
+    assert (profile.model, profile.batch_size, profile.device) == ("mine", 32, "NVIDIA H100")
+    assert (conv.forward_s, conv.backward_s, conv.parameter_bytes, conv.inputs) == (0.0012, 0.0025, 7168, ())
+    assert conv.output_bytes == conv.saved_bytes == 32 * 4 * 64 * 32 * 32
+    assert conv.geometry == Geometry(kernel=(3, 3), padding=(1, 1), mixes_channels=True)
+    assert (relu.inputs, relu.geometry, relu.saved_bytes) == (("conv",), Geometry(), 0)
+    assert add.inputs == ("conv", "relu")
+    assert (head.inputs, head.output_shape) == (("add",), (1000, 1, 1))
+    assert head.geometry == Geometry(kernel=None, mixes_channels=True)
+    assert (
+        main(["simulate", str(tmp_path / "mine.json"), "--cluster", "dgx-h100", "--devices", "2", "--strategy", "data"])
+        == 0
+    )
 
 
-def test_neusight_repeats_its_block_and_adds_up_to_the_measured_model(shared_data: Path) -> None:
-    folder = shared_data / "neusight" / "NVIDIA_H100_80GB_HBM3"
-    paths = [folder / f"gpt2_large-train-1024-{batch}.csv.gz" for batch in (1, 4)]
-    profile = import_files(paths, ImportOptions()).profile
-    assert profile is not None and profile.batch_size == 4
-    assert profile.layers_to_step == pytest.approx(1.025, abs=0.001)
-    kinds = [layer.kind for layer in profile.layers if layer.name.startswith("transformer.h.7.")]
-    assert [kinds.count(kind) for kind in ("linear", "attention", "layernorm", "add", "gelu")] == [4, 1, 2, 2, 1]
-    assert profile.layers[profile.index["transformer.h.7.ln_1"]].inputs == ("transformer.h.6.add#2",)
-    assert all([point.batch_size for point in layer.scaling] == [1] for layer in profile.layers)
+def test_tables_at_several_batch_sizes_are_one_profile_with_points(tmp_path: Path) -> None:
+    whole = _table(tmp_path, HEAD, "a,linear,8,2ms,4ms", "b,linear,8,1ms,1ms")
+    half = _table(tmp_path, HEAD, "a,linear,8,1.5ms,3ms", "b,linear,8,0.8ms,0.9ms", name="half.csv")
+    profile = import_files([half, whole], ImportOptions(batch_sizes=(4, 8), dtype="bfloat16")).profile
+    assert profile is not None and (profile.batch_size, profile.layers[0].output_bytes) == (8, 8 * 8 * 2)
+    assert [(point.batch_size, point.forward_s) for point in profile.layers[1].scaling] == [(4, 0.0008)]
+    other = _table(tmp_path, HEAD, "c,linear,8,1ms,1ms", name="other.csv")
+    with pytest.raises(InputError, match="not of the same layers"):
+        import_files([other, whole], ImportOptions(batch_sizes=(4, 8)))
 
 
-def test_acesos_shards_of_gpt_are_those_of_one_device_without_the_all_reduce(aceso: Path) -> None:
-    """A half of a linear layer takes 0.85 to 1.35 of half the time; its rows, with the all-reduce, up to 3.3 times."""
-    profile = import_files(sorted(aceso.glob("gpt_1_3B_mbs*_algo0.csv")), ImportOptions()).profile
-    assert profile is not None and (profile.batch_size, len(profile.layers)) == (8, 3 + 24 * 10)
-    linear = [
-        layer
-        for layer in profile.layers
-        if layer.name in ("blocks.0.qkv", "blocks.0.out", "blocks.0.fc", "blocks.0.proj")
-    ]
-    for layer, by_input in zip(linear, (False, True, False, True), strict=True):
-        points = [
-            point for point in layer.scaling if (point.input_channel_fraction < 1) == by_input and point.batch_size == 8
-        ]
-        half = next(p for p in points if min(p.channel_fraction, p.input_channel_fraction) == 0.5)
-        assert 0.85 < 2 * half.forward_s / layer.forward_s < 1.35
-        assert 0.85 < 2 * half.backward_s / layer.backward_s < 1.35
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (("name,forward_s", "a,1ms"), "column 'kind' is missing: a table of layers has name, kind"),
+        ((HEAD + ",parameter_byte", "a,linear,8,1ms,1ms,4"), "unknown .*column 'parameter_byte'.*parameter_bytes"),
+        ((HEAD, "a,linear,8,1 week,1ms"), "layer 'a': forward_s: time '1 week'"),
+        ((HEAD, "a,linear,8x-1,1ms,1ms"), "layer 'a': output_shape: '8x-1' is not a shape"),
+        ((HEAD, "a,linear,8,-1,1ms"), "forward_s is -1"),
+        ((HEAD, "a,linear,8,1ms"), "line 2: 4 cells: the first line names 5 columns"),
+        ((HEAD, "a,linear,8,1ms,"), "backward_s is missing"),
+        ((HEAD + ",inputs", "a,linear,8,1ms,1ms,", "b,linear,8,1ms,1ms,c"), "inputs names 'c', which is no layer"),
+        ((HEAD,), "layers"),
+    ],
+)
+def test_a_wrong_table_is_refused_in_one_line(tmp_path: Path, lines: tuple[str, ...], message: str) -> None:
+    with pytest.raises((InputError, UnknownNameError), match=message) as refused:
+        import_files([_table(tmp_path, *lines)], ImportOptions(batch_sizes=(8,)))
+    assert "\n" not in str(refused.value) and "table.csv" in str(refused.value)
 
 
-def test_acesos_wide_resnet_has_points_of_convolutions_without_their_collectives(aceso: Path) -> None:
-    """Halves take 1.05 of half the time, quarters 1.2; their rows, with gathers and sums, up to 5 times."""
-    profile = import_files(sorted(aceso.glob("resnet_500M_mbs*_algo0.csv")), ImportOptions()).profile
-    assert profile is not None and profile.batch_size == 64
-    ratios: dict[float, list[float]] = {}
-    for layer in profile.layers:
-        for p in layer.scaling:
-            if p.batch_size == 64:
-                share = (p.forward_s + p.backward_s) / (layer.forward_s + layer.backward_s)
-                ratios.setdefault(p.channel_fraction, []).append(share / p.channel_fraction)
-        assert layer.parameter_bytes or not any(p.channel_fraction < 1 for p in layer.scaling)
-    assert {fraction: len(of) for fraction, of in ratios.items()} == {0.5: 53, 0.25: 53, 0.125: 42}
-    assert statistics.median(ratios[0.5]) == pytest.approx(1.05, abs=0.01)
-    assert statistics.median(ratios[0.25]) == pytest.approx(1.21, abs=0.01)
-    assert statistics.median(ratios[0.125]) == pytest.approx(1.50, abs=0.01)
-    assert [
-        layer.output_shape for layer in profile.layers if layer.name in ("conv1", "maxpool", "block-3-2-conv3")
-    ] == [
-        (224, 112, 112),
-        (224, 56, 56),
-        (7168, 7, 7),
-    ]
-
-
-def test_sailor_drops_micro_batch_1_and_takes_a_group_as_a_device(shared_data: Path) -> None:
-    path = shared_data / "sailor" / "profiles" / "OPT-350" / "GH-96" / "profile.json"
-    for degree, batch_size in ((1, 32), (4, 128)):
-        profile = import_files([path], ImportOptions(tensor_parallel=degree)).profile
-        assert profile is not None and profile.batch_size == batch_size
-        assert min(point.batch_size for point in profile.layers[1].scaling) == 2
-        assert profile.layers[1].output_shape == (1024, 2048, 1)
-    with pytest.raises(InputError, match="no rows of degree 3"):
-        import_files([path], ImportOptions(tensor_parallel=3))
+def test_a_table_needs_its_batch_size(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give --batch-size"):
+        import_files([_table(tmp_path, HEAD, "a,linear,8,1ms,1ms")], ImportOptions())

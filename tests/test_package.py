@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from test_architecture import PACKAGES
 
 import shardscope
 import simulator
@@ -47,7 +48,7 @@ def test_it_is_the_command_line() -> None:
 def test_the_wheel_holds_it(tmp_path: Path) -> None:
     """Built without the compiled engine, whose hook is tried elsewhere."""
     packages = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert "shardscope" in packages["packages"]
+    assert set(packages["packages"]) == PACKAGES
     wheel = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
     (built,) = wheel.WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(built).namelist()

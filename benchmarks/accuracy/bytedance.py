@@ -14,6 +14,8 @@ import numpy as np
 
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep, mean_error, worst_error
+from benchmarks.artefacts._job_operations import Operation
+from benchmarks.artefacts.bytedance import AFTER_BACKWARD, OPTIMIZER, RecordedJob, read_job
 from benchmarks.published import shared_data, table
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
@@ -23,8 +25,6 @@ from simulator.run import step_seconds
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.imports._job_operations import Operation
-from traces.imports.bytedance import AFTER_BACKWARD, OPTIMIZER, RecordedJob, read_job
 from traces.results.observed_timeline import execution
 
 JOB = "ST"
@@ -92,7 +92,7 @@ def source() -> Source:
     return Source(
         title=f"A production job replayed (ByteDance, {JOB})",
         method=f"""{job().replicas} replicas x {job().stages} stages, {job().microbatches} micro-batches, {len(steps)}
-recorded steps. `traces/imports/bytedance.py` makes profile, plan and the recorded Timeline of it; the replay takes
+recorded steps. `benchmarks/artefacts/bytedance.py` makes profile, plan and recorded Timeline of it; the replay takes
 every operation's duration as recorded, an unusual all-reduce too, and lets our 1F1B decide when each begins. Host time
 between two operations is in the recording but no operation, so it is missing here, as in the authors' own
 simulation, which is {mean_error(authors):.2%} off on average and {worst_error(authors):+.2%} at worst.""",

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plan", metavar="FILE", help="a plan of the first profile, to open beside its execution")
     parser.add_argument(
-        "--execution", metavar="FILE", help="a run of --plan as it went (.npz, of `execute` or `import`): opens Compare"
+        "--execution", metavar="FILE", help="a run of --plan as it went (.npz, of `execute`): opens Compare"
     )
     parser.add_argument("--cluster", metavar="C", help="the preset that --plan is simulated on (default dgx-a100)")
     parser.add_argument(

@@ -1,17 +1,17 @@
-"""Convert measurements of others into a profile: torch.profiler traces, and the formats of published projects."""
+"""Convert what was measured elsewhere into a profile or a cluster's curves.
+
+Read are torch.profiler's JSON (Kineto), PipeDream's graph.txt, logs of nccl-tests, and a table of your own: CSV with a
+layer a row (docs/profiles.md has its columns). Which it is, the file itself says.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 from simulator.cli import _values
 from simulator.terminal import folded
-
-if TYPE_CHECKING:
-    from traces.imports._imported import Imported
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files",
         metavar="TRACE",
         nargs="+",
-        help="files of one measurement; the format is recognised (torch.profiler JSON, PipeDream graph.txt, ...)",
+        help="files of one measurement: torch.profiler's JSON, graph.txt, logs of nccl-tests or tables of layers",
     )
     parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
     parser.add_argument(
@@ -41,18 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
     parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
     parser.add_argument("--device", metavar="NAME", help="the device's name, where the files do not say it")
-    parser.add_argument(
-        "--tensor-parallel",
-        metavar="T",
-        type=_values.count,
-        default=1,
-        help="of tables by tensor-parallel degree: take a group of T GPUs as one device (default 1)",
-    )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON instead")
     parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
-    job = parser.add_argument_group("a recorded job (ByteDance)")
-    job.add_argument("--plan-output", metavar="FILE", help="its plan (JSON)")
-    job.add_argument("--execution-output", metavar="FILE", help="its median step as it ran (.npz), for the dashboard")
     curves = parser.add_argument_group("collectives, where the files hold some")
     curves.add_argument("--cluster", metavar="C", help="file or preset that gets their times as measured curves")
     curves.add_argument("--cluster-output", metavar="FILE", help="cluster to write (YAML)")
@@ -68,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from traces.imports._imported import ImportOptions
     from traces.imports._registry import import_files
 
-    if not (args.output or args.cluster_output or args.plan_output or args.execution_output):
+    if not (args.output or args.cluster_output):
         raise InputError(
             "output is missing: name the profile to write with --output, or --cluster and --cluster-output"
         )
@@ -83,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
         classes=args.classes,
         vocabulary=args.vocabulary,
         dtype=args.dtype,
-        tensor_parallel=args.tensor_parallel,
         device=args.device or "",
         force=args.force,
         command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",
@@ -96,8 +85,6 @@ def run(args: argparse.Namespace) -> int:
             )
         files.write_profile(imported.profile, args.output)
         written[args.output] = f"{len(imported.profile.layers)} layers of {imported.profile.model}"
-    if args.plan_output or args.execution_output:
-        written |= _write_job(imported, args)
     if args.cluster_output:
         if not imported.collectives:
             raise InputError(f"{args.files[0]}: it holds no collective at two sizes, so no curve")
@@ -110,21 +97,3 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(folded("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks])))
     return 0
-
-
-def _write_job(imported: Imported, args: argparse.Namespace) -> dict[str, str]:
-    """Write plan and execution of a recorded job; what each file holds, by its path."""
-    from simulator import files
-    from simulator.errors import InputError
-    from traces.results.executions import write_execution
-
-    if imported.plan is None or imported.execution is None:
-        raise InputError(f"{args.files[0]}: it is no recorded job; leave out --plan-output and --execution-output")
-    written = {}
-    if args.plan_output:
-        files.write_plan(imported.plan, args.plan_output)
-        written[args.plan_output] = f"plan of {len(imported.plan.placements)} layers, {imported.plan.schedule}"
-    if args.execution_output:
-        write_execution(imported.execution, args.execution_output)
-        written[args.execution_output] = f"{len(imported.execution.steps_s)} steps as they ran"
-    return written

@@ -2,12 +2,8 @@
 
 kineto             torch.profiler's traces, with the structure of the model
 pipedream          PipeDream's graph.txt
-triosim            TrioSim's trace.csv, with the structure of the model
-neusight           NeuSight's tables of torch.fx nodes
-aceso              Aceso's tables by micro-batch and tensor-parallel degree
-sailor             Sailor's profile.json
-bytedance          timelines of whole jobs: profile, plan, and every step's actual Timeline
 nccl_tests         logs of nccl-tests: curves, no profile
+table              a table of layers (CSV) that anyone can fill
 
 _registry          which format a file is of; import_files
 _imported          ImportOptions in, Imported out
@@ -20,8 +16,5 @@ _recorded_phases   recorded steps by cause, or their times alone
 _recorded_input    batch size, sample and precision out of recorded shapes
 _attribution       whose every kernel is
 _alignment         longest common subsequence
-_job_operations    the operations of a recorded job, step by step
 _collectives       collectives in a trace, and their curves
-_fx_table          layers out of a table of torch.fx nodes
-_aceso_tables, _aceso_gpt, _aceso_resnet
 """

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 from simulator.curve import Curve
 from simulator.errors import InputError
-from simulator.plan import Plan
 from simulator.workload import Profile
-from traces.results.executions import Execution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,9 +15,8 @@ class ImportOptions:
     """Everything that a file may leave unsaid. batch_sizes: one for all files, or one for each.
 
     model: a name in the zoo or package.module:callable, whose input_shape, classes and vocabulary are as in
-    `traces.zoo.networks.load`; for formats that hold the network's structure, the profile's name. tensor_parallel: of
-    tables by degree, the one whose group of GPUs becomes the profile's device. force: accept layers that do not add up
-    to the step.
+    `traces.zoo.networks.load`; for formats that hold the network's structure, the profile's name. force: accept layers
+    that do not add up to the step.
     """
 
     model: str = ""
@@ -28,7 +25,6 @@ class ImportOptions:
     classes: int | None = None
     vocabulary: int | None = None
     dtype: str | None = None
-    tensor_parallel: int = 1
     device: str = ""
     force: bool = False
     command: str = ""
@@ -44,13 +40,8 @@ class ImportOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """A profile, or None from files of communication alone; curves by collective and devices; lines to print.
-
-    Of a recorded job also its plan, and its steps as they ran.
-    """
+    """A profile, or None from files of communication alone; curves by collective and devices; lines to print."""
 
     profile: Profile | None
-    plan: Plan | None = None
-    execution: Execution | None = None
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()

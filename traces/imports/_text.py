@@ -1,10 +1,8 @@
-"""The text of a file that may be packed, cut off, or no text; and the rows of a table."""
+"""The text of a file that may be packed, cut off, or no text."""
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import zlib
 from pathlib import Path
 
@@ -30,18 +28,6 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The rows of a CSV file by its header; cells that a row lacks are empty.
-
-    Raises InputError as `read_text` does, and where the file is no table.
-    """
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path)), restkey="", restval=""))
-    except csv.Error as error:
-        raise InputError(f"{path}: not a table of comma-separated values ({error})") from None
-    return [{name: cell for name, cell in row.items() if name} for row in rows]
 
 
 def shown(value: object) -> str:

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.artefacts._csv_rows import read_rows
 from simulator.errors import InputError
 from simulator.workload import Layer, Profile
 from traces.imports._alignment import align
-from traces.imports._imported import Imported, ImportOptions
-from traces.imports._text import read_rows, shown
+from traces.imports._text import shown
 
 if TYPE_CHECKING:
     from traces.imports._structure import Structure
@@ -48,24 +48,14 @@ _LOSS = ("NllLossBackward", "LogSoftmaxBackward", "MseLossBackward")
 Row = Mapping[str, str]
 
 
-def recognises(head: str, path: Path) -> bool:
-    return head.startswith("OperatorID,OperatorName,") and "Operator_cudatimenooverlap" in head.splitlines()[0]
-
-
-def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """The profile of one trace.csv of a model; the batch size follows from the first operator's input."""
+def read(path: Path, model: str, device: str, dtype: str) -> Profile:
+    """The profile of one trace.csv of a network of the zoo; the batch size follows from the first operator's input."""
     from traces.imports._structure import structure
-    from traces.zoo.networks import ZOO, load
+    from traces.zoo.networks import load
 
-    path = paths[0]
-    if len(paths) > 1:
-        raise InputError(f"{paths[1]}: a TrioSim trace is one file; import one at a time")
-    if not options.model:
-        raise InputError(f"model is missing: {path} has no graph; known: {', '.join(ZOO)}, or package.module:callable")
-    network = load(options.model, options.input_shape, options.classes, options.vocabulary)
+    network = load(model)
     rows = read_rows(path)
-    batch_size = options.batch_size(0, 1) or _batch_size(path, rows, math.prod(network.input_shape))
-    dtype = options.dtype or "float32"
+    batch_size = _batch_size(path, rows, math.prod(network.input_shape))
     built = structure(network, batch_size, dtype)
     forward_s, owners = _forward(path, [row for row in rows if row.get("stage") == "forward"], built)
     backward_s = _backward(path, [row for row in rows if row.get("stage") == "backward"], built, owners)
@@ -88,17 +78,15 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         )
         for i, layer in enumerate(built.layers)
     )
-    profile = Profile(
-        model=options.model,
-        device=options.device or "GPU of a TrioSim trace",
+    return Profile(
+        model=model,
+        device=device,
         batch_size=batch_size,
         dtype=dtype,
-        command=options.command,
         notes="imported from TrioSim; kernel times without host gaps, in whole microseconds; structure from the model; "
         "the update (Adam) is shared out by parameters; the whole step was not measured",
         layers=layers,
     )
-    return Imported(profile=profile, remarks=(f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {batch_size}",))
 
 
 def _forward(path: Path, rows: Sequence[Row], built: Structure) -> tuple[list[float], list[tuple[str, int]]]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.artefacts._csv_rows import read_rows
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
-from traces.imports._text import read_rows, shown
+from traces.imports._text import shown
 
 MIB = 1 << 20
 COLUMNS = ("forward-compute", "backward-compute", "input_size", "output_size", "weights", "activations")

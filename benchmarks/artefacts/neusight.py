@@ -21,10 +21,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.artefacts._fx_table import FxLayer, FxNode, numbered, read_fx_layers
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
-from traces.imports._fx_table import FxLayer, FxNode, numbered, read_fx_layers
-from traces.imports._imported import Imported, ImportOptions
 from traces.imports._text import shown
 
 _SIZES = (("token_type", "type_vocab_size"), ("wpe", "n_positions"), ("position", "max_position_embeddings"))
@@ -32,13 +31,9 @@ _OPT_OFFSET = 2
 """OPT's table of positions has two rows more than positions."""
 
 
-def recognises(head: str, path: Path) -> bool:
-    return head.startswith("op,target,_input_nodes,") and "bw_latency" in head.splitlines()[0]
-
-
-def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+def read(paths: Sequence[Path]) -> Profile:
     """The profile of one model at one or several batch sizes. Raises InputError naming file and row."""
-    profiles = sorted((_profile(path, options) for path in paths), key=lambda profile: -profile.batch_size)
+    profiles = sorted(map(_profile, paths), key=lambda profile: -profile.batch_size)
     profile = profiles[0]
     if any([x.name for x in other.layers] != [x.name for x in profile.layers] for other in profiles):
         raise InputError(f"{paths[0]}: the files are not of the same network; import one network at a time")
@@ -49,9 +44,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         replace(profile.layers[i], scaling=tuple(_point(other, i) for other in profiles[:0:-1]))
         for i in range(len(profile.layers))
     )
-    profile = replace(profile, layers=layers)
-    measured = f"whole step {(profile.step_s or 0) * 1e3:.4g} ms, ratio {profile.layers_to_step:.3f}"
-    return Imported(profile=profile, remarks=(f"sum of layers {profile.layers_s * 1e3:.4g} ms, {measured}",))
+    return replace(profile, layers=layers)
 
 
 def _point(profile: Profile, layer: int) -> ScalingPoint:
@@ -59,7 +52,7 @@ def _point(profile: Profile, layer: int) -> ScalingPoint:
     return ScalingPoint(batch_size=profile.batch_size, forward_s=measured.forward_s, backward_s=measured.backward_s)
 
 
-def _profile(path: Path, options: ImportOptions) -> Profile:
+def _profile(path: Path) -> Profile:
     name = path.name.partition(".")[0]
     whole = _beside(path.with_name(f"{name}.json"))
     config = _beside(path.parent.parent / "DLmodel_configs" / f"{name.partition('-')[0]}.json")
@@ -71,13 +64,11 @@ def _profile(path: Path, options: ImportOptions) -> Profile:
     layers = tuple(_repeated(path, table, [_layer(path, row, samples, config) for row in table], blocks))
     seconds = sum(layer.forward_s + layer.backward_s for layer in layers)
     return Profile(
-        model=options.model or name.partition("-")[0],
-        device=options.device or path.resolve().parent.name.replace("_", " "),
+        model=name.partition("-")[0],
+        device=path.resolve().parent.name.replace("_", " "),
         batch_size=samples,
-        dtype=options.dtype or "float32",
         step_s=_rounded(step_s / 1e3),
         layers_to_step=_rounded(seconds / (step_s / 1e3)),
-        command=options.command,
         notes=f"imported from NeuSight's {path.name}: one measured block of {blocks}; backward with accumulation; no "
         "update; views left out; saved_bytes derived; step_s is forward and backward of the whole model",
         layers=layers,

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from benchmarks.artefacts._aceso_tables import MIB, OperatorTable, all_gathers, all_reduce_curve, is_a_share, rounded
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, ScalingPoint
-from traces.imports._aceso_tables import MIB, OperatorTable, all_gathers, all_reduce_curve, is_a_share, rounded
 from traces.imports._text import shown
 
 _BYTES = 4

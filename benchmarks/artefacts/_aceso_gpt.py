@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from benchmarks.artefacts._aceso_tables import OperatorRow, OperatorTable, all_reduce_curve, is_a_share, rounded
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, ScalingPoint
-from traces.imports._aceso_tables import OperatorRow, OperatorTable, all_reduce_curve, is_a_share, rounded
 
 BLOCKS = {"350M": 24, "1_3B": 24}
 """Layers of the GPT-3 models of these sizes (arXiv 2005.14165, table 2.1); the tables hold one."""

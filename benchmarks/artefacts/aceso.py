@@ -16,19 +16,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from benchmarks.artefacts._aceso_gpt import gpt_layers
+from benchmarks.artefacts._aceso_resnet import resnet_layers
+from benchmarks.artefacts._aceso_tables import read_table
 from simulator.errors import InputError
 from simulator.workload import Profile
-from traces.imports._aceso_gpt import gpt_layers
-from traces.imports._aceso_resnet import resnet_layers
-from traces.imports._aceso_tables import COLUMNS, read_table
-from traces.imports._imported import Imported, ImportOptions
 
 
-def recognises(head: str, path: Path) -> bool:
-    return head.startswith(f"op_name,{','.join(COLUMNS)}")
-
-
-def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
+def read(paths: Sequence[Path]) -> Profile:
     """The profile of one network from its files. Raises InputError naming file and rule."""
     tables = [read_table(path) for path in paths]
     model, size = tables[0].model, tables[0].size
@@ -39,19 +34,13 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         raise InputError(f"{paths[0]}: none of the files is of one device; give the tp1 file of each micro-batch too")
     split = [table for table in tables if table.devices > 1]
     layers = gpt_layers(whole, split) if model == "gpt" else resnet_layers(whole, split)
-    profile = Profile(
-        model=options.model or f"{model}_{size}",
-        device=options.device or "Tesla V100-SXM2-32GB",
+    return Profile(
+        model=f"{model}_{size}",
+        device="Tesla V100-SXM2-32GB",
         batch_size=max(whole),
-        dtype=options.dtype or ("float16" if model == "gpt" else "float32"),
-        command=options.command,
+        dtype="float16" if model == "gpt" else "float32",
         notes=f"imported from Aceso's tables at micro-batches {sorted(whole)}; saved_bytes are Aceso's activations; "
         "neither update nor whole step were measured"
         + ("; collectives are taken off the times of tensor-parallel shards" if split else ""),
         layers=tuple(layers),
     )
-    line = (
-        f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {profile.batch_size}, {len(layers)} layers, "
-        f"{profile.parameter_bytes / 1e6:.5g} MB of parameters"
-    )
-    return Imported(profile=profile, remarks=(line,))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.artefacts._csv_rows import read_rows
 from simulator.errors import InputError
-from traces.imports._text import read_rows
 
 Shape = tuple[int, ...]
 VIEWS = frozenset(

@@ -3,66 +3,49 @@
     {micro-batch: {degree: {layer: [forward, backward, update]}}}
 
 Layers are the embedding, the transformer blocks and the head, each one layer. llm_info.json, three folders above
-(MODEL/DEVICE/profile.json inside profiles/) or named beside it, says what they hold. The rows of a degree above 1 hold
-the communication of their group, which therefore becomes one device: --tensor-parallel. Rows of micro-batch 1 do not
-add up to the steps measured with them and are dropped.
+(MODEL/DEVICE/profile.json inside profiles/), says what they hold. The rows of a degree above 1 hold the communication
+of their group, which therefore becomes one device. Rows of micro-batch 1 do not add up to the steps measured with them
+and are dropped.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
-from traces.imports._imported import Imported, ImportOptions
 from traces.imports._text import read_text
 
 _LEAST_SAMPLES = 2
 _BYTES = 4
 _SIZES = ("params_bytes", "act_output_bytes", "act_mem_bytes")
-_HEAD = r'\s*\{\s*"\d+":\s*\{\s*"\d+":\s*\{\s*"\d+":\s*(\[|\{\s*"params_floats")'
 Times = Mapping[int, Sequence[tuple[float, float, float]]]
 """Micro-batch -> (forward, backward, update) of every layer."""
 
 
-def recognises(head: str, path: Path) -> bool:
-    nested = head if path.name != "llm_info.json" else head.partition(":")[2]
-    return re.match(_HEAD, nested) is not None
-
-
-def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """The profile of one model on one device or group. Raises InputError naming file and rule."""
-    sizes = [path for path in paths if path.name == "llm_info.json"]
-    profiles = [path for path in paths if path not in sizes]
-    if len(profiles) != 1:
-        raise InputError(f"{paths[0]}: give one profile.json of Sailor, and its llm_info.json where it lies elsewhere")
-    path = profiles[0].resolve()
-    model = options.model or path.parent.parent.name
-    info = sizes[0] if sizes else path.parents[3] / "llm_info.json" if len(path.parents) > 3 else path
+def read(path: Path, degree: int, device: str) -> Profile:
+    """The profile of one model on one device, or a tensor-parallel group of `degree`; InputError names the rule."""
+    path = path.resolve()
+    model = path.parent.parent.name
+    info = path.parents[3] / "llm_info.json"
     holdings = _holdings(info, model)
-    times = _times(path, options.tensor_parallel)
+    times = _times(path, degree)
     samples = max(times)
     if any(len(layers) != len(holdings) for layers in times.values()):
         raise InputError(f"{path}: its layers are not the {len(holdings)} of {model} in {info.name}")
-    group = f"{options.tensor_parallel} x " if options.tensor_parallel > 1 else ""
-    profile = Profile(
+    return Profile(
         model=model,
-        device=options.device or group + path.parent.name,
+        device=device,
         batch_size=samples,
-        dtype=options.dtype or "float32",
-        command=options.command,
-        notes=f"imported from Sailor at tensor-parallel degree {options.tensor_parallel}, micro-batches {sorted(times)}"
-        + (", with the communication of the group" if options.tensor_parallel > 1 else "")
+        notes=f"imported from Sailor at tensor-parallel degree {degree}, micro-batches {sorted(times)}"
+        + (", with the communication of the group" if degree > 1 else "")
         + "; micro-batch 1 dropped, as it does not add up to its own step; sizes as in llm_info.json, in float32",
         layers=tuple(_layer(i, holdings, times) for i in range(len(holdings))),
     )
-    line = f"sum of layers {profile.layers_s * 1e3:.4g} ms at batch {samples}, {profile.parameter_bytes / 1e6:.5g} MB"
-    return Imported(profile=profile, remarks=(line,))
 
 
 def _times(path: Path, degree: int) -> Times:
@@ -87,7 +70,7 @@ def _holdings(path: Path, model: str) -> list[Mapping[str, int]]:
     """What every layer holds for one sample, unsplit."""
     models = _mapping(path, _content(path))
     if model not in models:
-        raise InputError(f"model is {model!r}: {path} knows {', '.join(models)[:200]}; name one with --model")
+        raise InputError(f"model is {model!r}: {path} knows {', '.join(models)[:200]}")
     by_layer = _mapping(path, _mapping(path, models[model]).get("1"))
     rows = sorted(by_layer.items(), key=lambda item: _whole_number(path, item[0]))
     holdings: list[Mapping[str, int]] = []

@@ -19,36 +19,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from simulator.errors import InputError
-from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower
-from simulator.network.topologies import Wire, flat_switch
+from benchmarks.artefacts._job_operations import BACKWARD, FORWARD, Operation, steps_of
 from simulator.plan import Plan, Sharding, Synchronisation
-from simulator.runtime import IDEAL
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
-from traces.imports._imported import Imported, ImportOptions
-from traces.imports._job_operations import BACKWARD, FORWARD, Operation, steps_of
-from traces.results.executions import Execution, nearest_to_median
-from traces.results.observed_timeline import ObservedTask, execution
+from traces.results.executions import nearest_to_median
+from traces.results.observed_timeline import ObservedTask
 
 AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
 OPTIMIZER = ("optimizer-clip-main-grad", "optimizer")
 _BYTES = 4
-
-
-def recognises(head: str, path: Path) -> bool:
-    """A list of events with a step, a model chunk and a micro-batch each."""
-    return head.lstrip()[:1] == "[" and '"model_chunk"' in head and '"mb_id"' in head
-
-
-def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """The profile of one job. Raises InputError naming file and rule."""
-    if len(paths) != 1:
-        raise InputError(f"{paths[0]}: give the timeline of one job at a time")
-    job = read_job(paths[0], options)
-    line = f"{len(job.steps)} steps of {job.replicas} x {job.stages} workers, {job.microbatches} micro-batches each"
-    return Imported(profile=job.profile, plan=job.plan, execution=recorded_execution(job), remarks=(line,))
 
 
 @dataclass(frozen=True)
@@ -56,7 +36,6 @@ class RecordedJob:
     """Operations by step; times in seconds since the first operation of their step."""
 
     steps: Mapping[int, Sequence[Operation]]
-    options: ImportOptions
     file: str
 
     @cached_property
@@ -80,12 +59,10 @@ class RecordedJob:
     def profile(self) -> Profile:
         """Medians over steps, replicas and micro-batches, one layer per stage; how far the work of samples varies."""
         return Profile(
-            model=self.options.model or Path(self.file).name.partition(".")[0],
-            device=self.options.device or "unknown GPU",
+            model=Path(self.file).name.partition(".")[0],
+            device="unknown GPU",
             batch_size=1,
-            dtype=self.options.dtype or "float32",
             work_deviation=_rounded(statistics.pstdev(work for step in self.steps for work in self.work(step))),
-            command=self.options.command,
             notes="imported from a recorded job: a layer is a pipeline stage, a sample is a micro-batch; the recording "
             "has no sizes, parameters and outputs stand as one element each",
             layers=tuple(self._layer(stage) for stage in range(self.stages)),
@@ -181,14 +158,6 @@ class RecordedJob:
         )
 
 
-def recorded_execution(job: RecordedJob) -> Execution:
-    """All steps' seconds and the median one's Timeline of the plan's task graph, whatever the cluster."""
-    cluster = flat_switch(job.replicas * job.stages, Wire(bandwidth_bytes_per_s=1.0))
-    graph = lower(ShardedModel(job.profile, job.plan), cluster, IDEAL)
-    by_rank = list(zip(*(job.observed(step) for step in job.steps), strict=True))
-    return execution(graph, [job.step_s(step) for step in job.steps], by_rank)
-
-
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
@@ -197,10 +166,9 @@ def stage_name(stage: int) -> str:
     return f"stage{stage}"
 
 
-def read_job(path: str | Path, options: ImportOptions | None = None) -> RecordedJob:
+def read_job(path: Path) -> RecordedJob:
     """A job from its timeline (.json or .json.gz). Raises InputError naming file and rule, OSError when unreadable."""
-    path = Path(path)
-    return RecordedJob(steps_of(path), options or ImportOptions(), path.name)
+    return RecordedJob(steps_of(path), path.name)
 
 
 def _by_worker(step: Sequence[Operation]) -> dict[tuple[int, int], dict[str, list[Operation]]]:
