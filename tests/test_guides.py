@@ -32,7 +32,7 @@ EXPECTED: dict[int, tuple[tuple[str, float, float], ...]] = {
     13: ((rf"step {NUMBER} ms", 1.49 * 93.6, 1.51 * 93.6),),
     14: ((rf"best: {NUMBER} micro-batches", 4, 512), (rf"fits: needs {NUMBER} GiB", 1, 4)),
     15: ((rf"(?m)^ring +8 .*\${NUMBER} *$", 2, 8), (rf"(?m)^ring +8 .* {NUMBER} min", 10, 20)),
-    16: ((rf"step {NUMBER} ms", 700, 1_000),),
+    16: ((rf"step {NUMBER} ms", 670, 1_000),),
     18: ((r"live +.*", 0, 0),),
     19: ((rf"inter links with twice the bandwidth: {NUMBER}x faster", 1.05, 2),),
 }
@@ -82,4 +82,4 @@ def test_a_question_is_answered_as_an_expert_does(
         assert match, f"{pattern} is not in {out}"
         assert not match.groups() or low <= float(match[1].replace(",", "")) <= high, match[0]
     if number == 20:
-        assert "PREDICTED_S = 1." in (folder / "train.py").read_text()
+        assert re.search(r"(?m)^PREDICTED_S = [01]\.\d+ ", (folder / "train.py").read_text())
