@@ -14,7 +14,7 @@ from flask.testing import FlaskClient
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.frame.controls import CONTROLS
+from dashboard.frame.controls import CONTROLS, GONE
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_words import kpi_row
 from dashboard.state.advice import advise, moves
@@ -73,7 +73,7 @@ def test_a_step_comes_with_its_numbers_and_the_words_of_its_controls(client: Fla
     assert answer["ran"] and not answer["pending"] and answer["query"] == store.resolved(now).query()
     assert "Step time" in answer["html"]["kpis"] and "limited by" in answer["html"]["why"]
     assert set(answer["controls"]) == {control.id for control in CONTROLS}
-    assert answer["controls"]["c-tensor"] == {"disabled": True, "description": "not for data"}
+    assert answer["controls"]["c-tensor"] == {"disabled": False, "style": GONE, "description": ""}
     view = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
     above = asked(client, "above", {"query": answer["query"], **view})
     assert set(above["figures"]) == {"balance-graph", "traffic-graph", "split-graph"}

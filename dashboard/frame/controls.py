@@ -17,10 +17,19 @@ from plotly.io.json import to_json_plotly
 import partitioners
 from dashboard.frame.rail_fields import number, select, slider, two
 from dashboard.frame.upload_field import drop
-from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
+from dashboard.state.configuration import (
+    MOST_DEVICES,
+    MOST_MICROBATCHES,
+    MOST_SAMPLES,
+    OWN,
+    RECOMPUTATION,
+    SHARES_STATES,
+    Configuration,
+)
+from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome, batch_of
-from dashboard.state.sizes import batch_sizes, microbatch_counts
+from dashboard.state.sizes import DEGREES, batch_sizes, degrees, microbatch_counts
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.costs.typical_scaling import device_class
@@ -28,10 +37,14 @@ from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time
+from simulator.workload import Profile
 
 BY_STRATEGY = "by the strategy"
-OPTIONS = ("microbatches", "imbalance", "effort", "tensor", "pipeline")
+OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "recomputation")
 """Fields that only some strategies take."""
+SHARED = ("nothing", "optimizer state", "gradients, too", "parameters, too")
+"""What replicas share out, by stage of ZeRO."""
+GONE = {"display": "none"}
 SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
 
 
@@ -78,6 +91,10 @@ CONTROLS: tuple[Control, ...] = (
     Control("seed"),
     Control("tensor"),
     Control("pipeline"),
+    Control("context"),
+    Control("expert"),
+    Control("zero_stage"),
+    Control("recomputation"),
     Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
 )
 
@@ -86,7 +103,8 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     """Every control, showing `now`."""
     set_to = {control.field: control.shown(getattr(now, control.field)) for control in CONTROLS}
     own = [{"value": OWN, "label": "the strategy's own"}]
-    return [
+    usual = [{"value": OWN, "label": "as usual"}]
+    parts = [
         select("profile", "Model profile", profile_options(store), set_to),
         select("cluster", "Cluster", cluster_options(store), set_to),
         drop("cluster-upload", "a cluster", ".yaml", brief=True),
@@ -99,13 +117,21 @@ def rail(store: Store, now: Configuration) -> list[Any]:
             number("tensor", "Tensor degree", set_to, minimum=1, maximum=MOST_DEVICES),
             number("pipeline", "Pipeline stages", set_to, minimum=1, maximum=MOST_DEVICES),
         ),
+        two(
+            number("context", "Context degree", set_to, minimum=1, maximum=MOST_DEVICES),
+            number("expert", "Expert degree", set_to, minimum=1, maximum=MOST_DEVICES),
+        ),
+        two(
+            number("zero_stage", "ZeRO stage", set_to, minimum=0, maximum=3),
+            select("recomputation", "Recomputation", [{"value": n, "label": n} for n in RECOMPUTATION], set_to),
+        ),
         select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
         *[slider(field, set_to) for field in SLIDERS[:4]],
         select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in collectives.names()], set_to),
         dmc.Switch(id="c-overlap", label="Overlap all-reduce", checked=set_to["overlap"], size="sm"),
         two(
-            number("batch_size", "Batch size", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
-            select("optimizer", "Optimizer", [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+            number("batch_size", "Global batch", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
+            select("optimizer", "Optimizer", usual + [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
         ),
         slider("speed", set_to),
         two(
@@ -116,6 +142,26 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         select("plan", "Plan", plan_options(store), set_to),
         drop("plan-upload", "a plan", ".json", brief=True),
     ]
+    gone = {control.id for control in CONTROLS if not applies(control.field, now, store.profile(now))}
+    for component in html.Div(parts)._traverse():  # type: ignore[no-untyped-call]
+        if getattr(component, "id", None) in gone:
+            component.style = GONE
+    return parts
+
+
+def applies(field: str, now: Configuration, profile: Profile) -> bool:
+    """Whether a control makes a difference to a strategy on a network; one that is set otherwise stays to be seen."""
+    taken, tokens = partitioners.options(now.strategy), sequence_length(profile)
+    if field in OPTIONS and field not in taken:
+        return False
+    by_network = {
+        "context": bool(tokens) or now.context > 1,
+        "expert": any(layer.routing for layer in profile.layers) or now.expert > 1,
+        "recomputation": bool(tokens) or now.recomputation != "none",
+        "zero_stage": now.strategy in SHARES_STATES,
+        "schedule": not tokens or ("schedule" in taken and (now.strategy != "megatron" or now.pipeline > 1)),
+    }
+    return by_network.get(field, True)
 
 
 def profile_options(store: Store) -> list[dict[str, Any]]:
@@ -157,10 +203,11 @@ def cluster_options(store: Store) -> list[dict[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """The text below a control, values that it offers, and whether it is disabled because it has no effect."""
+    """The text below a control, values that it offers, whether it is disabled because it has no effect, or gone."""
 
     text: str = ""
     disabled: bool = False
+    gone: bool = False
     offers: tuple[int, ...] = ()
 
     def description(self, control: str) -> Any:
@@ -175,8 +222,8 @@ class Remark:
 
 
 def remarks(outcome: Outcome) -> Mapping[str, Remark]:
-    """For the fields that need one; a control that does not apply is disabled and says why."""
-    now = outcome.configuration
+    """For the fields that need one; a control that does not apply to the strategy or the network is gone."""
+    now, profile = outcome.configuration, outcome.profile
     taken = partitioners.options(now.strategy)
     plan = outcome.run.plan if outcome.run else None
     remarks = {
@@ -187,7 +234,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
             text="" if now.batch_size else f"now {batch_of(now, outcome.profile)}",
             offers=tuple(batch_sizes(now, outcome.profile)),
         ),
-        **{field: _option_remark(now.strategy, field, taken) for field in OPTIONS},
+        **_state_remarks(outcome),
         "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
         "speed": Remark(text=f"×{now.speed:.3g}"),
         **_link_remarks(outcome),
@@ -198,11 +245,14 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
     if "microbatches" in taken:
         offers = tuple(microbatch_counts(now, outcome.profile))
-        remarks["microbatches"] = replace(remarks["microbatches"], offers=offers)
+        remarks["microbatches"] = replace(remarks.get("microbatches", Remark()), offers=offers)
+    if set(DEGREES) <= set(taken):
+        remarks |= {name: Remark(offers=tuple(offers)) for name, offers in degrees(now, profile).items()}
     if plan and not plan_synchronises(outcome):
         text = "no layer has replicas, so nothing is synchronised"
         remarks |= {"overlap": Remark(text=text, disabled=True)}
-    return remarks
+    gone = (control.field for control in CONTROLS if not applies(control.field, now, profile))
+    return remarks | dict.fromkeys(gone, Remark(gone=True))
 
 
 def plan_synchronises(outcome: Outcome) -> bool:
@@ -229,8 +279,14 @@ def first_sentence(strategy: str) -> str:
     return (module.__doc__ or "").strip().splitlines()[0]
 
 
-def _option_remark(strategy: str, field: str, taken: Mapping[str, object]) -> Remark:
-    return Remark() if field in taken else Remark(text=f"not for {strategy}", disabled=True)
+def _state_remarks(outcome: Outcome) -> dict[str, Remark]:
+    """What the optimizer keeps and what replicas share out, where it is left open."""
+    now, plan = outcome.configuration, outcome.run.plan if outcome.run else None
+    kept = {state: name for name, state in OPTIMIZERS.items()}
+    optimizer = f"now {kept.get(plan.optimizer_state, 'another')}" if plan and now.optimizer == OWN else ""
+    stage = plan.states.stage if plan else now.zero_stage
+    shared = f"now {stage}: shares {SHARED[stage]}" if plan else ""
+    return {"optimizer": Remark(text=optimizer), "zero_stage": Remark(text=shared, offers=(0, 1, 2, 3))}
 
 
 def _link_remarks(outcome: Outcome) -> dict[str, Remark]:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 
 import partitioners
 from dashboard.figures import span_columns
-from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome, batch_of
 from dashboard.state.splits import effective_split
 from simulator import collectives, files
 from simulator.cluster import Cluster
+from simulator.language_models.card_files import card_name
 from simulator.report import chrome_trace
 from simulator.run import Run
 
@@ -33,11 +34,14 @@ def command(outcome: Outcome) -> str:
     words += ["--schedule", now.schedule] if now.schedule != OWN else []
     words += ["--sync", now.collective] if now.collective != "ring" else []
     words += [] if now.overlap else ["--no-overlap"]
-    words += ["--optimizer", now.optimizer, "--seed", str(now.seed)]
+    words += ["--optimizer", now.optimizer] if now.optimizer != OWN else []
+    words += ["--zero", str(now.zero_stage)] if now.zero_stage and now.strategy in SHARES_STATES else []
+    words += ["--seed", str(now.seed)]
     words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
     words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
-    for name, degree in (("tensor", now.tensor), ("pipeline", now.pipeline)):
-        words += ["--set", f"{name}={degree}"] if degree > 1 and _takes(now, name) else []
+    for name in ("tensor", "pipeline", "context", "expert", "recomputation"):
+        value = getattr(now, name)
+        words += ["--set", f"{name}={value}"] if value not in (1, "none") and _takes(now, name) else []
     return shlex.join(words)
 
 
@@ -49,23 +53,27 @@ def snippet(outcome: Outcome) -> str:
         lines.append(f"cluster = cluster.with_tier({tier!r}, {option}={value!r})")
     lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
     return "\n".join((
-        "from simulator.files import read_plan, read_profile",
+        "from simulator.files import read_plan",
+        "from simulator.language_models.modelled_profile import read_profile_or_card",
+        "from simulator.language_models.training_stack import runtime_of",
         "from simulator.network.catalogue import read_cluster, read_runtime",
         "from simulator.run import run",
         "",
-        f"profile = read_profile({profile_argument(outcome)!r})",
         *lines,
+        f"profile = read_profile_or_card({profile_argument(outcome)!r}, cluster)",
         'plan = read_plan("plan.json")  # Export > Plan',
-        f"runtime = read_runtime({cluster_argument(outcome)!r})",
+        f"runtime = runtime_of(profile, read_runtime({cluster_argument(outcome)!r}))",
         "print(run(profile, cluster, plan, runtime=runtime).report)",
         "",
     ))  # fmt: skip
 
 
 def profile_argument(outcome: Outcome) -> str:
-    """The library's name of the profile, or the file that it was uploaded from."""
-    name = outcome.configuration.profile.partition("@")[0]
-    return name if name in files.library() else f"{name}.json"
+    """The library's name of the profile, the card's, or the file that it was uploaded or opened from."""
+    name, _, content = outcome.configuration.profile.partition("@")
+    if name in files.library() or (card_name(name) and not content):
+        return name
+    return f"{name}.json" if content else f"{name}.yaml"
 
 
 def cluster_argument(outcome: Outcome) -> str:

@@ -28,7 +28,8 @@ def select(field: str, label: str, options: Sequence[Mapping[str, Any]], set_to:
     control = f"c-{field.replace('_', '-')}"
     return dmc.Select(
         id=control, label=label, data=options, value=set_to[field], allowDeselect=False, size="xs",
-        searchable=len(options) > 12 or "group" in options[0], description=" ", inputWrapperOrder=["label", "input", "description"],
+        searchable=len(options) > 12 or "group" in options[0], description=" ",
+        inputWrapperOrder=["label", "input", "description"],
     )  # fmt: skip
 
 

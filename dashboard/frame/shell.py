@@ -125,7 +125,7 @@ def unknown_profile(store: Store, search: str) -> Any:
     ]
     spaced = [part for link in links for part in (link, " ")]
     return dmc.Alert(
-        [html.P(f"Nothing is shown for it: no profile or model card has that name. Known, nearest first:"),
+        [html.P("Nothing is shown for it: no profile or model card has that name. Known, nearest first:"),
          html.Div(spaced)],
         color="red", m="lg", title=f"Unknown profile {name[:60]!r}",
     )  # fmt: skip

@@ -8,7 +8,16 @@ from typing import Any
 from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import BY_STRATEGY, CONTROLS, SLIDERS, Remark, cluster_options, plan_options, remarks
+from dashboard.frame.controls import (
+    BY_STRATEGY,
+    CONTROLS,
+    GONE,
+    SLIDERS,
+    Remark,
+    cluster_options,
+    plan_options,
+    remarks,
+)
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_partition import whole_answer
@@ -134,14 +143,15 @@ def _add_step(app: Dash, store: Store) -> None:
 
 
 def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
-    """What the page sets of each control: whether it applies, and the words below it (a slider's stand beside it)."""
+    """What the page sets of each control: whether it is there, whether it applies, its words (a slider's beside it)."""
     shown: dict[str, dict[str, Any]] = {}
     said = remarks(outcome)
     for control in CONTROLS:
         remark = said.get(control.field, Remark())
         slider = control.field in SLIDERS
         words = {"remark": remark.text} if slider else {"description": remark.description(control.id)}
-        shown[control.id] = {"disabled": remark.disabled, **words}
+        style = {} if slider else {"style": GONE if remark.gone else {}}
+        shown[control.id] = {"disabled": remark.disabled, **style, **words}
     return shown
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.hardware import sequence_length
+from dashboard.state.sizes import degrees
 from simulator.workload import Profile
 
 STRATEGIES = ("data", "owt", "pipeline", "hypergraph", "layerwise")
@@ -18,9 +19,13 @@ TENSOR_GROUP = 8
 def alternatives(now: Configuration, profile: Profile) -> tuple[Configuration, ...]:
     """`now` first, then what the menu makes of the other strategies, the quick ones before those that search."""
     others = LANGUAGE_STRATEGIES if sequence_length(profile) else STRATEGIES
-    return now, *(_with(now, name) for name in others if now.plan or name != now.strategy)
+    return now, *(_with(now, name, profile) for name in others if now.plan or name != now.strategy)
 
 
-def _with(now: Configuration, strategy: str) -> Configuration:
-    unset = strategy == "megatron" and now.tensor == now.pipeline == 1
-    return replace(now, strategy=strategy, plan="", tensor=min(TENSOR_GROUP, now.devices) if unset else now.tensor)
+def _with(now: Configuration, strategy: str, profile: Profile) -> Configuration:
+    """Under another strategy what replicas share out is its own choice again."""
+    other = replace(now, strategy=strategy, plan="", zero_stage=0)
+    if strategy != "megatron" or now.tensor * now.pipeline * now.context > 1:
+        return other
+    tensor = max((degree for degree in degrees(other, profile)["tensor"] if degree <= TENSOR_GROUP), default=1)
+    return replace(other, tensor=tensor)

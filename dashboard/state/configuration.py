@@ -19,7 +19,11 @@ MOST_MICROBATCHES = 1024
 TIERS = ("inter", "intra")
 """Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
 OWN = "own"
-"""The schedule that the strategy itself chooses."""
+"""The schedule that the strategy itself chooses, and the optimizer that `simulate` takes."""
+RECOMPUTATION = ("none", "selective", "op", "full")
+"""What is computed again before its backward pass, as strategies name it."""
+SHARES_STATES = frozenset({"data", "fsdp", "megatron"})
+"""Strategies whose replicas may share out states, as the stages of ZeRO."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +33,9 @@ class Configuration:
     profile: an identity of the store ("vgg16@1a2b3c4d"). batch_size None is what suits the profile and the devices,
     microbatches None the strategy's choice, imbalance None its own. The four link fields multiply what the cluster's
     preset says of its tiers; 1 leaves its measured curves in place. plan: the identity of an uploaded plan, which then
-    says everything that the strategy would, and the batch; empty without. tensor, pipeline: degrees of a strategy that
-    takes them, what they leave of the devices are replicas.
+    says everything that the strategy would, and the batch; empty without. optimizer OWN is what `simulate` takes.
+    tensor, pipeline, context, expert: degrees of a strategy that takes them; what the first three leave of the devices
+    are replicas. zero_stage: of what replicas share out, 0 the strategy's own. recomputation: as strategies name it.
     """
 
     profile: str
@@ -42,7 +47,7 @@ class Configuration:
     schedule: str = OWN
     collective: str = "ring"
     overlap: bool = True
-    optimizer: str = "momentum"
+    optimizer: str = OWN
     inter_bandwidth: float = 1.0
     inter_latency: float = 1.0
     intra_bandwidth: float = 1.0
@@ -53,6 +58,10 @@ class Configuration:
     seed: int = 0
     tensor: int = 1
     pipeline: int = 1
+    context: int = 1
+    expert: int = 1
+    zero_stage: int = 0
+    recomputation: str = "none"
     plan: str = ""
 
     def link_factors(self, tier: str) -> tuple[float, float]:
@@ -153,7 +162,7 @@ _READERS: Mapping[str, Reader] = {
     "schedule": _one_of(lambda: (OWN, *SCHEDULES)),
     "collective": _one_of(collectives.names),
     "overlap": _switch,
-    "optimizer": _one_of(lambda: tuple(OPTIMIZERS)),
+    "optimizer": _one_of(lambda: (OWN, *OPTIMIZERS)),
     **{name: _number(name, 1 / 1024, 1024) for name in (
         "inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed"
     )},
@@ -162,6 +171,10 @@ _READERS: Mapping[str, Reader] = {
     "seed": _number("seed", 0, 10**6, whole=True),
     "tensor": _number("tensor", 1, MOST_DEVICES, whole=True),
     "pipeline": _number("pipeline", 1, MOST_DEVICES, whole=True),
+    "context": _number("context", 1, MOST_DEVICES, whole=True),
+    "expert": _number("expert", 1, MOST_DEVICES, whole=True),
+    "zero_stage": _number("zero_stage", 0, 3, whole=True),
+    "recomputation": _one_of(lambda: RECOMPUTATION),
     "plan": _identity,
 }  # fmt: skip
 

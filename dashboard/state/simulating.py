@@ -17,14 +17,15 @@ import numpy as np
 import partitioners
 from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
 from dashboard.state.caps import require_size, require_small, searches
-from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.flows import Flows, flows_of
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
-from simulator.language_models.training_stack import runtime_of
+from simulator.language_models.training_stack import optimizer_state_of, runtime_of
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
+from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
 from simulator.report.interval import StepInterval
 from simulator.run import Run, expected_interval, run
@@ -250,6 +251,9 @@ def build_plan(
         imbalance=configuration.imbalance,
         tensor=configuration.tensor,
         pipeline=configuration.pipeline,
+        context=configuration.context,
+        expert=configuration.expert,
+        recomputation=configuration.recomputation,
         progress=tell,
     )
     step = StepSettings(
@@ -257,10 +261,15 @@ def build_plan(
         microbatches=used.pop("microbatches", None),
         schedule=None if configuration.schedule == OWN else configuration.schedule,
         synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
-        optimizer_state=OPTIMIZERS[configuration.optimizer],
+        optimizer_state=_optimizer_state(configuration, profile),
+        states=ParameterStates(stage=configuration.zero_stage if configuration.strategy in SHARES_STATES else 0),
         runtime=runtime,
     )
     return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
+
+
+def _optimizer_state(configuration: Configuration, profile: Profile) -> float:
+    return optimizer_state_of(profile) if configuration.optimizer == OWN else OPTIMIZERS[configuration.optimizer]
 
 
 def stopped(request: Request, why: str, took_s: float) -> Outcome:

@@ -1,28 +1,92 @@
-"""Which batches and numbers of micro-batches a strategy can run: what the two fields offer."""
+"""Which batches, numbers of micro-batches and degrees a strategy can run: what the fields of the rail offer."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from typing import Any
+
 from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
+from dashboard.state.hardware import sequence_length
 from dashboard.state.simulating import batch_of
+from partitioners.megatron import is_attention, separable_units
 from simulator.workload import Profile
 
-_MOST_OFFERED = 7
+DEGREES = ("tensor", "pipeline", "context", "expert")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What of a network degrees divide: pairs of (heads of queries, of keys), counts of experts, tokens, stages."""
+
+    heads: frozenset[tuple[int, int]]
+    experts: frozenset[int]
+    tokens: int
+    stages: int
+
+
+def limits_of(profile: Profile) -> Limits:
+    """Of a network without attention the layers alone limit the stages."""
+    attentions = [layer for layer in profile.layers if is_attention(layer)]
+    heads = set()
+    for layer in attentions:
+        keys, aligned = layer.geometry.groups, layer.geometry.aligned_inputs
+        read = [profile.layers[profile.index[name]] for name in layer.inputs if name not in aligned]
+        queries = {layer.channels * keys // each.channels if aligned else keys for each in read}
+        heads |= {(count, keys) for count in queries} if keys > 1 or aligned else set()
+    return Limits(
+        heads=frozenset(heads),
+        experts=frozenset(layer.routing.experts for layer in profile.layers if layer.routing),
+        tokens=sequence_length(profile),
+        stages=len(attentions) or len(separable_units(profile)),
+    )
+
+
+def replicas(now: Configuration) -> int:
+    """Groups of devices that take samples of their own, 0 where the degrees do not divide the devices."""
+    if now.strategy in WHOLE:
+        return 1
+    group = now.tensor * now.pipeline * now.context if now.strategy == "megatron" else 1
+    return now.devices // group if now.devices % group == 0 else 0
+
+
+def degrees(now: Configuration, profile: Profile) -> dict[str, list[int]]:
+    """By name of a degree, its values that go with all others as they are."""
+    limits, batch = limits_of(profile), batch_of(now, profile)
+    divisors = [count for count in range(1, now.devices + 1) if now.devices % count == 0]
+
+    def offered(name: str) -> list[int]:
+        set_to: list[tuple[int, dict[str, Any]]] = [(degree, {name: degree}) for degree in divisors]
+        return [degree for degree, change in set_to if _goes(replace(now, **change), limits, batch)]
+
+    return {name: offered(name) for name in DEGREES}
+
+
+def _goes(now: Configuration, limits: Limits, batch: int) -> bool:
+    """Whether the degrees divide what they cut, and every replica has a sample of each micro-batch."""
+    count, microbatches = replicas(now), now.microbatches or 1
+    if not count or batch % microbatches or batch // microbatches < count or now.pipeline > limits.stages:
+        return False
+    whole = all(q % now.tensor == 0 and not max(now.tensor, k) % min(now.tensor, k) for q, k in limits.heads)
+    parts = now.context == 1 or (limits.tokens > 0 and limits.tokens % (now.context * now.tensor) == 0)
+    shared = now.expert == 1 or (
+        bool(limits.experts)
+        and count * now.context % now.expert == 0
+        and not max(now.context, now.expert) % min(now.context, now.expert)
+        and all(experts % now.expert == 0 for experts in limits.experts)
+    )
+    return whole and parts and shared
 
 
 def microbatch_counts(configuration: Configuration, profile: Profile) -> list[int]:
-    """Numbers of micro-batches that divide the batch and leave every device that takes samples at least one."""
-    batch = batch_of(configuration, profile)
-    least = 1 if configuration.strategy in WHOLE else configuration.devices
-    counts = [n for n in range(1, min(batch, MOST_MICROBATCHES) + 1) if batch % n == 0 and batch // n >= least]
-    powers = [n for n in counts if n & (n - 1) == 0]
-    return (powers if len(powers) >= 3 else counts)[:_MOST_OFFERED]
+    """All numbers of micro-batches that divide the batch and leave every replica at least one sample."""
+    batch, least = batch_of(configuration, profile), max(replicas(configuration), 1)
+    return [n for n in range(1, min(batch, MOST_MICROBATCHES) + 1) if batch % n == 0 and batch // n >= least]
 
 
 def batch_sizes(configuration: Configuration, profile: Profile) -> list[int]:
-    """Batches around the usual one that divide among the devices and into the micro-batches that are set."""
-    devices = 1 if configuration.strategy in WHOLE else configuration.devices
-    unit = devices * (configuration.microbatches or 1)
+    """Batches around the usual one that divide among the replicas and into the micro-batches that are set."""
+    unit = max(replicas(configuration), 1) * (configuration.microbatches or 1)
     usual = profile.batch_for(configuration.devices)
     around = (usual * factor // 4 for factor in (1, 2, 4, 8, 16))
     sizes = sorted({max(unit, -(-size // unit) * unit) for size in around})

@@ -16,6 +16,7 @@ from typing import Any
 import partitioners
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
 from dashboard.state.simulating import batch_of, changed_cluster
+from dashboard.state.sizes import DEGREES
 from dashboard.state.store import Store
 from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
 from simulator import files
@@ -50,7 +51,7 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", "tensor", "pipeline"})
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "recomputation"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2
@@ -240,12 +241,18 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         "batch_size": base.batch_size or batch_size,
         "collective": base.collective,
         "overlap": base.overlap,
-        "optimizer_state": OPTIMIZERS[base.optimizer],
         "seed": base.seed,
         "effort": base.effort,
         "tensor": base.tensor,
         "pipeline": base.pipeline,
+        "context": base.context,
+        "expert": base.expert,
+        "recomputation": base.recomputation,
     }
+    if base.optimizer != OWN:
+        parameters["optimizer_state"] = OPTIMIZERS[base.optimizer]
+    if base.zero_stage:
+        parameters["zero_stage"] = base.zero_stage
     if base.microbatches is not None:
         parameters["microbatches"] = base.microbatches
     if base.schedule != OWN:

@@ -1,0 +1,146 @@
+"""The rail for language models: what it offers, which controls are there, and the same numbers as `simulate`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_networks import branches
+
+from dashboard.frame.controls import CONTROLS, applies, rail, remarks
+from dashboard.frame.exports import command
+from dashboard.state.configuration import Configuration
+from dashboard.state.simulating import Outcome, build_plan, glance_of
+from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
+from dashboard.state.store import Store, given_cards
+from simulator.cli import main
+from simulator.errors import InputError
+from simulator.language_models.training_stack import runtime_of
+from simulator.network.catalogue import read_cluster
+
+CARD = (
+    "schema: 1\nname: {name}\nlayers: 4\nhidden: 1024\nheads: 12\nkv_heads: 4\nhead_width: 128\nffn: 4096\n"
+    "vocabulary: 4096\nsequence: 1024\n"
+)
+MIXTURE = CARD.format(name="mixture") + "experts: 4\nexperts_per_token: 2\n"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    folder = tmp_path_factory.mktemp("cards")
+    (folder / "dense.yaml").write_text(CARD.format(name="dense"))
+    (folder / "mixture.yaml").write_text(MIXTURE)
+    cards = given_cards([str(folder / "dense.yaml"), str(folder / "mixture.yaml")])
+    return Store({"net": branches()}, cards=cards, first="dense")
+
+
+def on(card: str, **changes: Any) -> Configuration:
+    now = Configuration(profile=card, cluster="dgx-h100", strategy="megatron", devices=16, batch_size=32)
+    return replace(now, **changes)
+
+
+def said(capsys: pytest.CaptureFixture[str], words: list[str]) -> dict[str, Any]:
+    assert main([*words, "--json"]) == 0, capsys.readouterr().err
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return printed
+
+
+@pytest.mark.parametrize("card", ["dense", "mixture"])
+def test_what_is_offered_is_what_the_strategy_takes(store: Store, card: str) -> None:
+    """Of every grid of 16 devices the degrees that are offered are those with which there is a plan."""
+    cluster = read_cluster("dgx-h100", devices=16)
+    profile = store.profile(on(card))
+    values = (1, 2, 4, 8, 16)
+    for tensor, pipeline, context, expert in product(values, (1, 2, 4), (1, 2, 4), (1, 2, 4)):
+        if tensor * pipeline * context > 16 or (expert > 1 and card == "dense" and tensor > 1):
+            continue
+        now = on(card, tensor=tensor, pipeline=pipeline, context=context, expert=expert)
+        offered = degrees(now, profile)
+        goes = all(getattr(now, name) in offered[name] for name in DEGREES)
+        try:
+            build_plan(now, profile, cluster, runtime_of(profile))
+        except InputError as error:
+            assert not goes, (now, error)
+        else:
+            assert goes, now
+
+
+def test_all_numbers_of_microbatches_are_offered(store: Store) -> None:
+    now = on("dense", tensor=2, pipeline=4, batch_size=128)
+    profile = store.profile(now)
+    assert microbatch_counts(now, profile) == [1, 2, 4, 8, 16, 32, 64]
+    cluster = read_cluster("dgx-h100", devices=16)
+    counts = {build_plan(replace(now, microbatches=count), profile, cluster).microbatches for count in (1, 8, 64)}
+    assert counts == {1, 8, 64} and build_plan(now, profile, cluster).microbatches == 64
+
+
+def test_controls_that_do_not_apply_are_gone(store: Store) -> None:
+    def there(now: Configuration) -> set[str]:
+        return {control.field for control in CONTROLS if applies(control.field, now, store.profile(now))}
+
+    language = {"tensor", "pipeline", "context", "zero_stage", "recomputation", "microbatches", "batch_size"}
+    dense = there(on("dense"))
+    assert language <= dense and not {"expert", "schedule", "imbalance", "effort"} & dense
+    assert {"expert", "schedule"} <= there(on("mixture", pipeline=2))
+    assert not {*DEGREES} & there(on("dense", strategy="fsdp"))
+    measured = there(on("net", strategy="pipeline", cluster="cpu-1g", devices=4))
+    assert not (language - {"microbatches", "batch_size"}) & measured and "schedule" in measured
+    hidden = {part.id for part in _components(rail(store, on("dense"))) if getattr(part, "style", None)}
+    assert {"c-expert", "c-schedule"} <= hidden and "c-tensor" not in hidden
+
+
+def _components(parts: list[Any]) -> list[Any]:
+    from dash import html
+
+    every = html.Div(parts)._traverse()  # type: ignore[no-untyped-call]
+    return [part for part in every if str(getattr(part, "id", "")).startswith("c-")]
+
+
+def test_the_rail_says_what_is_left_open(store: Store) -> None:
+    outcome = store.outcome(on("dense", tensor=4, pipeline=2))
+    shown = remarks(outcome)
+    assert shown["optimizer"].text == "now mixed-adam" and shown["zero_stage"].text.startswith("now 0")
+    assert shown["tensor"].offers == (1, 2, 4) and shown["pipeline"].offers == (1, 2, 4)
+    assert shown["microbatches"].text == "now 16"
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        on("dense", tensor=4, pipeline=2),
+        on("dense", tensor=2, pipeline=2, zero_stage=1, recomputation="full", microbatches=8),
+        on("dense", tensor=2, context=2, zero_stage=2),
+        on("mixture", tensor=2, expert=4, recomputation="selective"),
+        on("mixture", pipeline=4, expert=2, zero_stage=1),
+        on("dense", strategy="fsdp", microbatches=2, recomputation="full"),
+        on("dense", strategy="data", zero_stage=1),
+        on("dense", strategy="data", batch_size=None),
+    ],
+    ids=lambda now: now.query()[-60:],
+)
+def test_the_page_and_simulate_say_the_same(
+    store: Store, now: Configuration, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Through the command that the page exports, of which nothing is left out."""
+    outcome = store.outcome(now)
+    assert outcome.run is not None, outcome.reason
+    printed = said(capsys, _words(store, outcome))
+    report, glance = outcome.run.report, glance_of(outcome)
+    assert (report.step_s, report.peak_memory_bytes, report.fit) == (
+        pytest.approx(printed["step_s"], rel=1e-9), printed["peak_memory_bytes"], printed["fit"]
+    )  # fmt: skip
+    assert (glance.step_s, glance.fits) == (report.step_s, report.fits)
+    assert outcome.interval is not None
+    assert outcome.interval.low_s == pytest.approx(printed["interval"]["low_s"], rel=1e-9)
+
+
+def _words(store: Store, outcome: Outcome) -> list[str]:
+    name = outcome.configuration.profile
+    words = shlex.split(command(outcome))
+    assert words[:3] == ["shardscope", "simulate", f"{name}.yaml"] and Path(store.cards[name]).is_file()
+    return ["simulate", store.cards[name], *words[3:]]
