@@ -155,13 +155,14 @@ def test_tables_at_several_batch_sizes_are_one_profile_with_points(tmp_path: Pat
     ("lines", "message"),
     [
         (("name,forward_s", "a,1ms"), "column 'kind' is missing: a table of layers has name, kind"),
-        ((HEAD + ",parameter_byte", "a,linear,8,1ms,1ms,4"), "unknown .*column 'parameter_byte'.*parameter_bytes"),
+        ((HEAD + ",parameter_byte", "a,linear,8,1ms,1ms,4"), "unknown column 'parameter_byte'.*parameter_bytes"),
         ((HEAD, "a,linear,8,1 week,1ms"), "layer 'a': forward_s: time '1 week'"),
         ((HEAD, "a,linear,8x-1,1ms,1ms"), "layer 'a': output_shape: '8x-1' is not a shape"),
         ((HEAD, "a,linear,8,-1,1ms"), "forward_s is -1"),
         ((HEAD, "a,linear,8,1ms"), "line 2: 4 cells: the first line names 5 columns"),
         ((HEAD, "a,linear,8,1ms,"), "backward_s is missing"),
         ((HEAD + ",inputs", "a,linear,8,1ms,1ms,", "b,linear,8,1ms,1ms,c"), "inputs names 'c', which is no layer"),
+        ((HEAD, f"{'a' * 300},linear,8,1ms,1ms"), "is no name: it has 300 letters"),
         ((HEAD,), "layers"),
     ],
 )

@@ -29,6 +29,8 @@ from traces.imports._imported import Imported, ImportOptions
 REQUIRED = ("name", "kind", "output_shape", "forward_s", "backward_s")
 GEOMETRY = ("kernel", "stride", "padding", "dilation", "groups")
 TRAINING_DATA = "-"
+LONGEST_NAME = 200
+"""Letters; what is longer is no name, and no message repeats it."""
 
 
 def recognises(head: str, path: Path) -> bool:
@@ -62,7 +64,7 @@ def _profile(path: Path, batch_size: int | None, options: ImportOptions) -> Prof
         raise InputError(f"{path}: column {lacking[0]!r} is missing: a table of layers has {', '.join(REQUIRED)}")
     unknown = next((name for name in names if name not in CELLS), None)
     if unknown is not None:
-        raise UnknownNameError.of(f"{path}: column", unknown, CELLS)
+        raise UnknownNameError(f"{path}: {UnknownNameError.of('column', unknown[:LONGEST_NAME], CELLS)}")
     dtype = options.dtype or "float32"
     sample_bytes = batch_size * DTYPE_BYTES.get(dtype, 0)  # a dtype that is unknown is refused by the profile
     above = ["", *(row["name"].strip() for row in rows)]
@@ -96,11 +98,17 @@ def _cell(path: Path, layer: str, name: str, text: str) -> Any:
     try:
         return CELLS[name](text)
     except (InputError, ArgumentTypeError) as error:
-        raise InputError(f"{path}: layer {layer[:60]!r}: {name}: {error}") from None
+        raise InputError(f"{path}: layer {layer[:60]!r}: {name}: {str(error)[:LONGEST_NAME]}") from None
+
+
+def _name(text: str) -> str:
+    if len(text) > LONGEST_NAME:
+        raise InputError(f"{text[:60]!r} is no name: it has {len(text)} letters, of at most {LONGEST_NAME}")
+    return text
 
 
 def _names(text: str) -> list[str]:
-    return [] if text == TRAINING_DATA else [name.strip() for name in text.split(";")]
+    return [] if text == TRAINING_DATA else [_name(part.strip()) for part in text.split(";")]
 
 
 def _seconds(text: str) -> float:
@@ -124,8 +132,8 @@ def _pair(text: str) -> list[int]:
 
 
 CELLS: Mapping[str, Callable[[str], Any]] = {
-    "name": str,
-    "kind": str,
+    "name": _name,
+    "kind": _name,
     "inputs": _names,
     "output_shape": _output_shape,
     "forward_s": _seconds,
