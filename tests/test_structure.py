@@ -31,6 +31,7 @@ def root(tmp_path: Path) -> Path:
         "partitioners/__init__.py": "def load():\n    '''Seconds.'''\n    found = [one for one in ()]",
         "traces/a.py": "def f():\n    '''Nothing.'''",
         "dashboard/a.py": "def f():\n    '''An array of shape (devices, links).'''",
+        "shardscope/__init__.py": "from simulator import top",
         "tests/test_a.py": "import simulator\nfrom traces import a\n\nx = 1",
     }
     for name, text in texts.items():
