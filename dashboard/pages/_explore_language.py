@@ -26,7 +26,7 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
     if not sequence_length(outcome.profile):
         return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
     if outcome.run is None or outcome.cluster is None:
-        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message("no run"))
+        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message(outcome.undrawn))
         return {"hidden": {"grid-card": False}, "html": {"grid-words": ""}, "figures": figures}
     run, plan = outcome.run, outcome.run.plan
     grid = grid_of(outcome.profile, plan)
