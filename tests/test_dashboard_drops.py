@@ -28,10 +28,8 @@ def test_a_trace_is_called_one_and_what_reads_it_is_said(read: object, packed: b
     assert "schema" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_recorded_step_is_called_a_trace() -> None:
-    step = Path(__file__).parents[2] / "shared" / "data" / "kineto" / "resnet50-v100-step.json.gz"
-    if not step.is_file():
-        pytest.skip("the recordings are not here")
+def test_a_recorded_step_is_called_a_trace(shared_data: Path) -> None:
+    step = shared_data / "kineto" / "resnet50-v100-step.json.gz"
     with pytest.raises(InputError, match="this is a trace of a profiler"):
         uploads.profile(step.read_bytes(), step.name)
 

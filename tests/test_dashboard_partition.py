@@ -294,9 +294,12 @@ def test_the_partition_and_its_strips_write_bytes_in_the_page_s_unit(store: Stor
     assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, [strip], None)
 
 
+PLAN = Plan(model="m", placements={"a": Sharding(devices=(0,))}, batch_size=1)
+
+
 def test_a_sentence_says_what_moves_and_where() -> None:
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="owt", devices=4)
-    here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)))
+    here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)), plan=PLAN)
     data = replace(here, configuration=replace(now, strategy="data"), total_bytes=2**22)
     assert moved_words(here, None) == "It moves 1.00 MiB a step, 0.500 MiB of it between nodes. "
     assert moved_words(replace(here, between_bytes=0.0), data) == (
