@@ -31,7 +31,7 @@ from dashboard.words.partition import against, heaviest_nets, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
-from simulator.plan import Sharding
+from simulator.plan import Plan, Sharding
 from simulator.workload import Layer, Profile
 
 V100 = "azure-v100-10g"
