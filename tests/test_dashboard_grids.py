@@ -180,11 +180,13 @@ def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.
     client = create_app(counted).server.test_client()
     sent = {"values": [c.shown(getattr(now, c.field)) for c in CONTROLS], "base": None, "tab": "a"}
     answer = client.post("/panel/step", json=sent).get_json()
+    assert "too many to draw" in answer["undrawn"]
     assert answer["ran"] and "Step time" in answer["html"]["kpis"] and "limited by" in answer["html"]["why"]
     views = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
     for name in ("above", "below"):
         panel = client.post(f"/panel/{name}", json={"query": answer["query"], **views}).get_json()
         assert "too many to draw" in json.dumps(panel["figures"])
+        assert name == "below" or "stage 2" in json.dumps(panel["figures"]["stage-memory-graph"])
     tried = client.post("/panel/strategies", json={"query": answer["query"], "tab": "a", "ready": None}).get_json()
     assert "not counted" in tried["html"]["strategies"]
     assert b"too many to draw" in client.get(f"/spans?{answer['query']}").data

@@ -266,12 +266,12 @@ def test_bytes_of_plans_have_one_unit_without_powers_of_ten_and_a_zero() -> None
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
     best = Glance(configuration=now, step_s=0.1, total_bytes=2.0**50, between_bytes=0.0, load_balance_ratio=1.0)
     layout = candidates((), {"data": best, "owt": replace(best, between_bytes=2.0**48)}, "data")["layout"]
-    assert layout["xaxis"]["title"]["text"] == "GiB moved" and layout["xaxis"]["ticktext"] == ["1,000,000"]
-    assert layout["xaxis2"]["ticktext"][0] == "0" and "200,000" in layout["xaxis2"]["ticktext"]
+    assert layout["xaxis"]["title"]["text"] == "TiB moved" and layout["xaxis"]["ticktext"] == ["1,000"]
+    assert layout["xaxis2"]["ticktext"][0] == "0" and "200" in layout["xaxis2"]["ticktext"]
 
 
 def test_a_page_has_one_unit_which_the_shown_plan_decides() -> None:
-    cases = {0.0: "MiB", 1.0: "KiB", 2.0**20: "MiB", 9998 * 2.0**20: "MiB", 9999 * 2.0**20: "GiB", 2.0**50: "GiB"}
+    cases = {0.0: "MiB", 1.0: "KiB", 2.0**20: "MiB", 9998 * 2.0**20: "MiB", 9999 * 2.0**20: "GiB", 2.0**50: "TiB"}
     assert {count: volume_unit(count).name for count in cases} == cases
     unit = volume_unit(600 * 2.0**20)
     amounts = (0.0, 0.004 * 2**20, 4.98 * 2**20, 559.4 * 2**20, 1.33 * 2**30, 20 * 2**30)

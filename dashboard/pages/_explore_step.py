@@ -120,6 +120,7 @@ def _add_step(app: Dash, store: Store) -> None:
             "pending": busy is not None,
             "again": waits or busy is not None,
             "ran": outcome.report is not None,
+            "undrawn": outcome.undrawn if outcome.counted else "",
             "best": best,
             "showing": showing,
             "html": {name: as_html(part) for name, part in parts.items()} | going_on,

@@ -102,7 +102,7 @@ class Outcome:
     def undrawn(self) -> str:
         """Why there are no tasks to draw."""
         if self.counted is not None:
-            return f"{self.counted.report.tasks:,} tasks: too many to draw; the numbers above count them all"
+            return f"{self.counted.report.tasks:,} tasks are too many to draw"
         return self.reason or "no run"
 
     @cached_property
