@@ -152,3 +152,16 @@ def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
     until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
     page.wait_for_timeout(300)
     shot(page, "compare-accuracy")
+
+
+def test_a_language_model_and_an_unknown_one(page: Any, site: str) -> None:
+    """A card's numbers, a grid too large to draw without an error in the console, and the page of an unknown name."""
+    page.goto(f"{site}/?v=1&profile=llama3-1b&cluster=dgx-h100&strategy=megatron&devices=64&tensor=2&pipeline=2")
+    page.wait_for_selector("#badge >> text=/^fits · /")
+    assert page.is_visible("#c-context") and page.is_hidden("#c-expert")
+    page.goto(f"{site}/?v=1&profile=llama3-70b&cluster=dgx-h100&strategy=megatron&devices=512&tensor=8&pipeline=8")
+    page.wait_for_selector("#kpis >> text=Step time")
+    page.wait_for_selector("#timeline-card", state="hidden")
+    page.goto(f"{site}/?v=1&profile=llama3-8x")
+    assert page.locator("a.chip-link").first.inner_text() == "llama3-8b"
+    assert page.is_visible("text=Unknown profile 'llama3-8x'") and page.locator("#kpis").count() == 0

@@ -59,7 +59,10 @@ def test_the_menu_groups_cards_and_what_was_measured(store: Store) -> None:
 
 
 def test_a_card_that_the_command_names_opens(store: Store, card: str) -> None:
-    assert store.default().profile == "small"
+    assert store.default().profile == "small" and store.outcome(store.default()).run is not None
+    for name in ("gpt2-xl", "llama3-8b"):  # of 25 and 32 heads
+        shown = Store({"net": branches()}, first=opened_name(name))
+        assert shown.outcome(shown.default()).report is not None
     assert (opened_name("llama3-8b"), opened_name("meta-llama/Llama-3.1-8B")) == ("llama3-8b", "llama3-8b")
     assert bundled([card, "llama3-8b"]).keys() == bundled().keys()
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shlex
+import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -12,12 +14,14 @@ from typing import Any
 import pytest
 from small_networks import branches
 
+from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS, applies, rail, remarks
 from dashboard.frame.exports import command
+from dashboard.state import caps, simulating
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, build_plan, glance_of
 from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
-from dashboard.state.store import Store, given_cards
+from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
 from simulator.errors import InputError
 from simulator.language_models.training_stack import runtime_of
@@ -144,3 +148,55 @@ def _words(store: Store, outcome: Outcome) -> list[str]:
     words = shlex.split(command(outcome))
     assert words[:3] == ["shardscope", "simulate", f"{name}.yaml"] and Path(store.cards[name]).is_file()
     return ["simulate", store.cards[name], *words[3:]]
+
+
+def test_the_cap_holds_the_true_count(store: Store) -> None:
+    """GPT-2 large in a grid of 64 GPUs, whose bound is over the cap, runs whole."""
+    big = Store(bundled(["gpt2_large_h100"]))
+    now = on("gpt2_large_h100", devices=64, tensor=4, pipeline=4, microbatches=16, batch_size=None)
+    outcome = big.outcome(now)
+    assert outcome.run is not None and outcome.plan is not None, outcome.reason
+    assert caps._most_tasks(outcome.profile, outcome.plan) > caps.MOST_TASKS
+    assert outcome.run.report.tasks == 244_792
+
+
+def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same step, peak and verdict as of the whole run, and every panel says why there is nothing drawn."""
+    now = on("dense", tensor=4, pipeline=2, microbatches=8)
+    whole = store.outcome(now)
+    assert whole.run is not None
+    for module in (caps, simulating):
+        monkeypatch.setattr(module, "MOST_TASKS", whole.run.report.tasks - 1)
+    counted = Store({"net": branches()}, cards=store.cards)
+    outcome = counted.outcome(now)
+    assert outcome.run is None and outcome.report is not None and not outcome.reason
+    same = ("peak_memory_bytes", "fit", "verdict", "tasks", "microbatches")
+    assert [getattr(outcome.report, name) for name in same] == [getattr(whole.run.report, name) for name in same]
+    assert outcome.report.step_s == pytest.approx(whole.run.report.step_s, rel=1e-9)
+    assert outcome.interval_s == pytest.approx(whole.interval_s, rel=1e-9)
+    glance, before = glance_of(outcome), glance_of(whole)
+    assert glance.ran and (glance.computing, glance.fits) == (before.computing, before.fits)
+    assert glance.total_bytes == pytest.approx(before.total_bytes) and glance.between_bytes is None
+    client = create_app(counted).server.test_client()
+    sent = {"values": [c.shown(getattr(now, c.field)) for c in CONTROLS], "base": None, "tab": "a"}
+    answer = client.post("/panel/step", json=sent).get_json()
+    assert "too many to draw" in answer["undrawn"]
+    assert answer["ran"] and "Step time" in answer["html"]["kpis"] and "limited by" in answer["html"]["why"]
+    views = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
+    for name in ("above", "below"):
+        panel = client.post(f"/panel/{name}", json={"query": answer["query"], **views}).get_json()
+        assert "too many to draw" in json.dumps(panel["figures"])
+        assert name == "below" or "stage 2" in json.dumps(panel["figures"]["stage-memory-graph"])
+    tried = client.post("/panel/strategies", json={"query": answer["query"], "tab": "a", "ready": None}).get_json()
+    assert "not counted" in tried["html"]["strategies"]
+    assert b"too many to draw" in client.get(f"/spans?{answer['query']}").data
+
+
+def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
+    store = Store({"net": branches()})
+    now = on("llama3-70b", devices=512, tensor=8, pipeline=8, batch_size=None)
+    began_s = time.process_time()
+    outcome = store.outcome(now)
+    assert outcome.counted is not None and outcome.counted.report.tasks > 40_000_000, outcome.reason
+    assert glance_of(outcome).ran and len(pickle.dumps(outcome)) < 5 * 10**6
+    assert time.process_time() - began_s < 10  # on a busy machine; 2 s alone

@@ -31,7 +31,7 @@ from dashboard.words.partition import against, heaviest_nets, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
-from simulator.plan import Sharding
+from simulator.plan import Plan, Sharding
 from simulator.workload import Layer, Profile
 
 V100 = "azure-v100-10g"
@@ -266,12 +266,12 @@ def test_bytes_of_plans_have_one_unit_without_powers_of_ten_and_a_zero() -> None
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
     best = Glance(configuration=now, step_s=0.1, total_bytes=2.0**50, between_bytes=0.0, load_balance_ratio=1.0)
     layout = candidates((), {"data": best, "owt": replace(best, between_bytes=2.0**48)}, "data")["layout"]
-    assert layout["xaxis"]["title"]["text"] == "GiB moved" and layout["xaxis"]["ticktext"] == ["1,000,000"]
-    assert layout["xaxis2"]["ticktext"][0] == "0" and "200,000" in layout["xaxis2"]["ticktext"]
+    assert layout["xaxis"]["title"]["text"] == "TiB moved" and layout["xaxis"]["ticktext"] == ["1,000"]
+    assert layout["xaxis2"]["ticktext"][0] == "0" and "200" in layout["xaxis2"]["ticktext"]
 
 
 def test_a_page_has_one_unit_which_the_shown_plan_decides() -> None:
-    cases = {0.0: "MiB", 1.0: "KiB", 2.0**20: "MiB", 9998 * 2.0**20: "MiB", 9999 * 2.0**20: "GiB", 2.0**50: "GiB"}
+    cases = {0.0: "MiB", 1.0: "KiB", 2.0**20: "MiB", 9998 * 2.0**20: "MiB", 9999 * 2.0**20: "GiB", 2.0**50: "TiB"}
     assert {count: volume_unit(count).name for count in cases} == cases
     unit = volume_unit(600 * 2.0**20)
     amounts = (0.0, 0.004 * 2**20, 4.98 * 2**20, 559.4 * 2**20, 1.33 * 2**30, 20 * 2**30)
@@ -294,9 +294,12 @@ def test_the_partition_and_its_strips_write_bytes_in_the_page_s_unit(store: Stor
     assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, [strip], None)
 
 
+PLAN = Plan(model="m", placements={"a": Sharding(devices=(0,))}, batch_size=1)
+
+
 def test_a_sentence_says_what_moves_and_where() -> None:
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="owt", devices=4)
-    here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)))
+    here = Glance(configuration=now, total_bytes=2**20, between_bytes=2**19, by_layer=np.ones((1, 2)), plan=PLAN)
     data = replace(here, configuration=replace(now, strategy="data"), total_bytes=2**22)
     assert moved_words(here, None) == "It moves 1.00 MiB a step, 0.500 MiB of it between nodes. "
     assert moved_words(replace(here, between_bytes=0.0), data) == (

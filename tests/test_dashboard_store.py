@@ -22,7 +22,10 @@ from dashboard.state.store import Store
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
+from simulator.network.catalogue import read_cluster
 from simulator.plan import Plan, Sharding
+from simulator.run import run
+from simulator.runtime import IDEAL
 from simulator.workload import Profile
 
 
@@ -94,10 +97,17 @@ def test_a_step_beyond_the_limit_is_refused_before_it_is_lowered(monkeypatch: py
     halves = [Sharding(degrees=(1, 64, 1, 1), devices=tuple((i + shift) % 64 for i in range(64))) for shift in (0, 1)]
     placements = {layer.name: halves[i % 2] for i, layer in enumerate(profile.layers)}
     plan = Plan(model="small", batch_size=8, microbatches=8, placements=placements)
+    cluster = read_cluster("dgx-h100", devices=64)
+    lowered = run(profile, cluster, plan).report.tasks
+    monkeypatch.setattr(caps, "MOST_TASKS", lowered - 1)
+    with pytest.raises(InputError, match=f"the step has {lowered:,} tasks"):
+        require_size(profile, plan, cluster, IDEAL)
+    monkeypatch.setattr(caps, "MOST_TASKS", lowered)
+    require_size(profile, plan, cluster, IDEAL)
+    monkeypatch.setattr(caps, "MOST_LOWERED", 1000)
     # 20 layers of 64 shards; 19 of them sent to 64 devices; both ways, 8 micro-batches
-    monkeypatch.setattr(caps, "MOST_TASKS", 300_000)
     with pytest.raises(InputError, match=f"{2 * 64 * 8 * (20 + 19 * 64):,} tasks"):
-        require_size(profile, plan)
+        require_size(profile, plan, cluster, IDEAL)
 
 
 def test_caps_are_checked_before_planning(store: Store) -> None:
@@ -105,7 +115,7 @@ def test_caps_are_checked_before_planning(store: Store) -> None:
     with pytest.raises(InputError, match="plans layerwise for up to 32 devices"):
         require_small(configured(store, strategy="layerwise", devices=64), profile)
     with pytest.raises(InputError, match=f"simulates up to {caps.MOST_TASKS:,}"):
-        require_small(configured(store, strategy="data", devices=1024, microbatches=1024), profile)
+        require_small(configured(store, strategy="owt", devices=1024, microbatches=1024), profile)
     require_small(configured(store, strategy="pipeline", devices=1024, microbatches=1024), profile)
 
 

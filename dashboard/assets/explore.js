@@ -118,17 +118,17 @@
     if (answer.failed) return ns.fill("badge", '<span class="badge red">no answer</span>');
     ns.asking = answer.query;
     results.classList.toggle("stale", answer.pending && !answer.ran);
-    results.classList.toggle("nothing", !answer.pending && !answer.ran);
+    results.classList.toggle("nothing", !answer.pending && (!answer.ran || answer.undrawn));
     results.setAttribute("aria-busy", answer.pending);
     document.getElementById("cancel").style.display = answer.pending ? "" : "none";
     ns.address(answer.address);
   }
 
   async function follow(answer, signal) {
-    const shown = answer.ran ? `${answer.query}${answer.best ? `&best=${answer.best}` : ""}` : null;
+    const shown = answer.ran && !answer.undrawn ? `${answer.query}${answer.best ? `&best=${answer.best}` : ""}` : null;
     // The tasks of one plan of a search are not those of the next.
     if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
-    Object.assign(ns, { query: answer.query, shown, message: answer.ran ? "" : "no timeline: there is no run to show" });
+    Object.assign(ns, { query: answer.query, shown, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
     const spans = ns.fetchSpans(ns.timelineQuery(), signal);
     const requests = [

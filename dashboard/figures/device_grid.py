@@ -10,6 +10,7 @@ from dashboard.figures.memory import KINDS as MEMORY_KINDS
 from dashboard.figures.memory import parts_of
 from dashboard.figures.style import BUSY_BAR, CUT, KINDS, MAGNITUDE, Figure, figure, message
 from dashboard.state.device_grid import DeviceGrid
+from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
 from simulator.run import Run
 from simulator.taskgraph import Kind
@@ -21,7 +22,7 @@ _FORWARD = (Kind.FORWARD,)
 _BACKWARD = (Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
 
 
-def device_grid(run: Run, cluster: Cluster, grid: DeviceGrid) -> Figure:
+def device_grid(run: Run | Counted, cluster: Cluster, grid: DeviceGrid) -> Figure:
     """A cell per device: stages side by side, in each a row per replica and a column per tensor rank; shade: busy."""
     pipeline, data, tensor = grid.devices.shape
     columns = [stage * (tensor + 0.6) + rank for stage in range(pipeline) for rank in range(tensor)]
@@ -61,7 +62,7 @@ def device_grid(run: Run, cluster: Cluster, grid: DeviceGrid) -> Figure:
     )
 
 
-def _device_words(run: Run, cluster: Cluster, grid: DeviceGrid, device: int) -> str:
+def _device_words(run: Run | Counted, cluster: Cluster, grid: DeviceGrid, device: int) -> str:
     stage, replica, rank = (int(index[0]) for index in np.nonzero(grid.devices == device))
     use = run.report.devices[device]
     return (
@@ -122,7 +123,7 @@ def _bars(run: Run, tasks: Any, row: str, start_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def stage_memory(run: Run, grid: DeviceGrid) -> Figure:
+def stage_memory(run: Run | Counted, grid: DeviceGrid) -> Figure:
     """Peak memory of each stage's fullest device, by kind, against the capacity."""
     fullest = [
         max(map(int, stage.reshape(-1)), key=lambda d: run.report.devices[d].peak_memory_bytes)

@@ -63,7 +63,11 @@ def _section(number: int, section: Section, baseline: Run | None) -> str:
     note = f'<p class="mono">{escape(section.note)}</p>' if section.note else ""
     if section.run is None:
         return f'{head}{note}<p class="bad">{escape(section.reason)}</p></section>'
-    verdict = f'<p class="bad">{escape(section.run.report.verdict)}</p>' if section.run.report.verdict else ""
+    verdict = (
+        f'<p class="{"" if section.run.report.fits else "bad"}">{escape(section.run.report.verdict)}</p>'
+        if section.run.report.verdict
+        else ""
+    )
     spans = base64.b64encode(span_columns.encode(section.run, section.cluster)).decode()
     timeline = (
         f'<figure><figcaption>Timeline (click it, then W A S D F M C)</figcaption><div class="timeline" tabindex="0" '

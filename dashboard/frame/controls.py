@@ -225,7 +225,7 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
     """For the fields that need one; a control that does not apply to the strategy or the network is gone."""
     now, profile = outcome.configuration, outcome.profile
     taken = partitioners.options(now.strategy)
-    plan = outcome.run.plan if outcome.run else None
+    plan = outcome.plan
     remarks = {
         "profile": Remark(text=_profile_remark(outcome)),
         "cluster": Remark(text=_cluster_remark(now.cluster)),
@@ -257,14 +257,14 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
 
 def plan_synchronises(outcome: Outcome) -> bool:
     """Whether any parameter is held by several devices."""
-    return bool(outcome.run and outcome.run.report.communication_bytes.synchronisation)
+    return bool(outcome.report and outcome.report.communication_bytes.synchronisation)
 
 
 def _profile_remark(outcome: Outcome) -> str:
     """Where it was measured, and which times of this step were not, whose spread is part of the step's interval."""
     made = "modelled for" if outcome.profile.notes.startswith("modelled") else "measured on"
     text = f"{made} {outcome.profile.device or 'an unnamed device'}"
-    report = outcome.run.report if outcome.run else None
+    report = outcome.report
     return f"{text}; {report.sizes_note}" if report and report.sizes_note else text
 
 
@@ -281,7 +281,7 @@ def first_sentence(strategy: str) -> str:
 
 def _state_remarks(outcome: Outcome) -> dict[str, Remark]:
     """What the optimizer keeps and what replicas share out, where it is left open."""
-    now, plan = outcome.configuration, outcome.run.plan if outcome.run else None
+    now, plan = outcome.configuration, outcome.plan
     kept = {state: name for name, state in OPTIMIZERS.items()}
     optimizer = f"now {kept.get(plan.optimizer_state, 'another')}" if plan and now.optimizer == OWN else ""
     stage = plan.states.stage if plan else now.zero_stage

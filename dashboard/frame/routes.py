@@ -57,9 +57,9 @@ def add_routes(server: Flask, store: Store) -> None:
             return Response(NOTHING, mimetype="image/svg+xml")
         options = alternatives(store.resolved(outcome.configuration), outcome.profile)
         drawn = [(option, store.desk.glance(option)) for option in options]
-        data = next((g.by_layer for option, g in drawn if g is not None and option.strategy == "data"), None)
+        data = next((g.by_layer for option, g in drawn if g is not None and g.fits and option.strategy == "data"), None)
         columns = columns_of(outcome.profile, run.plan)
-        best_s = min((g.step_s for _, g in drawn if g is not None and g.ran), default=0.0)
+        best_s = min((g.step_s for _, g in drawn if g is not None and g.fits), default=0.0)
         unit = shown_unit(glance for _, glance in drawn)
         lines = [
             _strip(f"plan {label(option.plan)}" if option.plan else option.strategy, glance, best_s, unit)
@@ -93,6 +93,8 @@ def _strip(name: str, glance: Glance | None, best_s: float, unit: ByteUnit) -> S
         return Strip(name=name, note="simulated in the background …")
     if not glance.ran:
         return Strip(name=name, note=glance.reason)
+    if glance.by_layer is None:
+        return Strip(name=name, note=f"{format_time(glance.step_s)}; too many tasks to draw")
     return Strip(
         name=name, bytes=glance.by_layer, total=unit.words(glance.total_bytes), step=format_time(glance.step_s),
         expected=seconds_range(glance.interval_s), load=f"{glance.load_balance_ratio:.2f}",
@@ -120,5 +122,5 @@ def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, C
     except UnknownNameError as error:
         abort(404, str(error))
     if outcome.run is None or outcome.cluster is None:
-        abort(422, outcome.reason)
+        abort(422, outcome.undrawn)
     return outcome, outcome.run, outcome.cluster

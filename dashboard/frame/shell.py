@@ -124,11 +124,12 @@ def unknown_profile(store: Store, search: str) -> Any:
         for other in ranked
     ]
     spaced = [part for link in links for part in (link, " ")]
-    return dmc.Alert(
+    shown = dmc.Alert(
         [html.P("Nothing is shown for it: no profile or model card has that name. Known, nearest first:"),
          html.Div(spaced)],
-        color="red", m="lg", title=f"Unknown profile {name[:60]!r}",
+        color="red", title=f"Unknown profile {name[:60]!r}",
     )  # fmt: skip
+    return html.Main(shown, className="page")
 
 
 def report_error(error: Exception) -> None:

@@ -13,12 +13,15 @@ from simulator.errors import InputError
 
 
 def drop(name: str, what: str, accept: str, *, brief: bool = False) -> Any:
-    """A field to drop a file on; `what` it takes, by the endings in `accept`. brief: one line of small print."""
+    """A field to drop a file on; `what` it takes, by the endings in `accept`. brief: one line of small print.
+
+    The browser passes on whatever is dropped: what it would refuse by its ending it refuses without a word.
+    """
     label: dict[str, Any] = {"data-label": f"{what} file ({accept})"}
     before, link = ("or ", f"open {what} file") if brief else (f"Drop {what} ({accept}) here or ", "choose one")
     field = dcc.Upload(
         html.Div([before, html.U(link)], className="drop"),
-        id=name, accept=accept, max_size=uploads.MOST_UPLOAD_BYTES, multiple=False,
+        id=name, max_size=uploads.MOST_UPLOAD_BYTES, multiple=False,
     )  # fmt: skip
     return html.Div(field, className="drop-field", **label)
 

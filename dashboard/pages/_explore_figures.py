@@ -40,7 +40,7 @@ def _add_figures(app: Dash, store: Store) -> None:
         outcome, before = _pair(store, query, sent.get("base"))
         drawn = grid_panel(outcome, selection)
         if outcome.run is None or outcome.cluster is None:
-            empty = dict.fromkeys(("balance-graph", "traffic-graph", "split-graph"), message("no run"))
+            empty = dict.fromkeys(("balance-graph", "traffic-graph", "split-graph"), message(outcome.undrawn))
             return {**drawn, "figures": drawn["figures"] | empty, "html": {"detail": ""}}
         run, cluster = outcome.run, outcome.cluster
         phase = None if sent["phase"] == "all" else sent["phase"]
@@ -58,7 +58,9 @@ def _add_figures(app: Dash, store: Store) -> None:
         """sent: query, base and selection."""
         outcome, before = _pair(store, sent["query"], sent.get("base"))
         if outcome.run is None or outcome.cluster is None:
-            return {"figures": dict.fromkeys(("memory-graph", "topology-graph", "links-graph"), message("no run"))}
+            return {
+                "figures": dict.fromkeys(("memory-graph", "topology-graph", "links-graph"), message(outcome.undrawn))
+            }
         run, cluster = outcome.run, outcome.cluster
         opened = (sent.get("selection") or {}).get("group")
         return {"figures": {

@@ -25,10 +25,11 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
     """What the card shows of an outcome, and whether it is hidden."""
     if not sequence_length(outcome.profile):
         return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
-    if outcome.run is None or outcome.cluster is None:
-        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message("no run"))
+    done = outcome.run or outcome.counted
+    if done is None or outcome.cluster is None:
+        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message(outcome.undrawn))
         return {"hidden": {"grid-card": False}, "html": {"grid-words": ""}, "figures": figures}
-    run, plan = outcome.run, outcome.run.plan
+    plan = done.plan
     grid = grid_of(outcome.profile, plan)
     if grid is None:
         return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
@@ -43,9 +44,9 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
         f"stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of {plan.microbatches} (click another)."
     )
     figures = {
-        "grid-graph": device_grid(run, outcome.cluster, grid),
-        "block-graph": block_timeline(run, device, block),
-        "stage-memory-graph": stage_memory(run, grid),
+        "grid-graph": device_grid(done, outcome.cluster, grid),
+        "block-graph": block_timeline(outcome.run, device, block) if outcome.run else message(outcome.undrawn),
+        "stage-memory-graph": stage_memory(done, grid),
     }
     return {"hidden": {"grid-card": False}, "html": {"grid-words": as_html(words)}, "figures": figures}
 

@@ -15,6 +15,7 @@ from dashboard.pages._explore_words import why
 from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
+from dashboard.words.fits import yardstick
 from dashboard.words.partition import NetLine, head_figures, head_sentence, heaviest_nets
 from dashboard.words.volume import ByteUnit, volume_unit
 
@@ -35,11 +36,12 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
         )
     now = outcome.configuration
     shown = known.get(now.strategy) or store.glance(now)
-    sentence = _sentence(outcome, shown, known.get("data"))
+    data = yardstick(known)
+    sentence = _sentence(outcome, shown, data)
     nets = heaviest_nets(outcome.profile, outcome.flows)
     return PartitionWords(
         words={
-            "partition-head": _head(shown, known.get("data"), sentence),
+            "partition-head": _head(shown, data, sentence),
             "nets": _nets(nets, volume_unit(outcome.flows.total_bytes)),
             "why": why(outcome, shown, known.get("data"), sentence),
         },
@@ -50,7 +52,7 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
 def whole_answer(outcome: Outcome, known: Mapping[str, Glance]) -> Any:
     """The answer in a sentence with its bytes, from the strategies that are known, the shown one among them."""
     shown, data = known.get(outcome.configuration.strategy), known.get("data")
-    return why(outcome, shown, data, _sentence(outcome, shown, data) if shown else "")
+    return why(outcome, shown, data, _sentence(outcome, shown, yardstick(known)) if shown and outcome.run else "")
 
 
 def _sentence(outcome: Outcome, shown: Glance, data: Glance | None) -> str:

@@ -57,13 +57,13 @@ def opened(store: Store, tab: str, now: Configuration, baseline: Configuration |
     assert shown is not None
     pinned = store.desk.ask(base, tab, 0.0, beside=shown) if base else None
     asked = store.desk.ask(shown, tab, 0.0, beside=base)
-    return _parts(store, asked, pinned) if isinstance(asked, Outcome) and asked.run else {}
+    return _parts(store, asked, pinned) if isinstance(asked, Outcome) and asked.report else {}
 
 
 def _parts(store: Store, outcome: Outcome, pinned: Outcome | Simulation | None) -> dict[str, Any]:
     """Numbers, sentence, strip and what else a step's answer says, components by their ids."""
     before = pinned if isinstance(pinned, Outcome) else None
-    glances = glances_at_hand(store, outcome) if outcome.run else {}
+    glances = glances_at_hand(store, outcome) if outcome.report else {}
     return {
         "kpis": kpi_row(outcome, before),
         "verdict": verdict(outcome),
@@ -119,7 +119,8 @@ def _add_step(app: Dash, store: Store) -> None:
             **answer,
             "pending": busy is not None,
             "again": waits or busy is not None,
-            "ran": outcome.run is not None,
+            "ran": outcome.report is not None,
+            "undrawn": outcome.undrawn if outcome.counted else "",
             "best": best,
             "showing": showing,
             "html": {name: as_html(part) for name, part in parts.items()} | going_on,
@@ -158,7 +159,7 @@ def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
 def _run_words(outcome: Outcome) -> str:
     """A run in the list of recent ones."""
     now = outcome.configuration
-    step = format_time(outcome.run.report.step_s) if outcome.run else "cannot run"
+    step = format_time(outcome.report.step_s) if outcome.report else "cannot run"
     who = f"plan {label(now.plan)}" if now.plan else now.strategy
     return f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
 

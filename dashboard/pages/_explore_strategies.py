@@ -29,7 +29,7 @@ def add(app: Dash, store: Store) -> None:
         """sent: query, tab, number and best as of the step, and `ready`, what the page has."""
         now = store.resolved(store.read(sent["query"])[0])
         outcome = store.at_hand(now)
-        if outcome.run is None and outcome.cluster is None and not outcome.took_s:
+        if outcome.report is None and outcome.cluster is None and not outcome.took_s:
             return {"html": {"strategies": "", "advice": ""}, "waiting": False, "ready": []}  # it was cancelled
         known_now = store.desk.glance(now)
         if sent.get("best") and (known_now is not None or best_key(outcome) != sent["best"]):
@@ -70,7 +70,7 @@ def glances_at_hand(store: Store, outcome: Outcome) -> dict[Configuration, Glanc
     """The strategies in figures as far as they are known, the shown one first: of a search, its best plan so far."""
     now = outcome.configuration
     glances = {option: store.desk.glance(option) for option in alternatives(now, outcome.profile)}
-    if glances[now] is None and outcome.run is not None:
+    if glances[now] is None and outcome.report is not None:
         glances[now] = glance_of(outcome)
     return glances
 
@@ -86,12 +86,16 @@ def ran(glances: Mapping[Configuration, Glance | None]) -> dict[str, Glance]:
 
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     """One row per strategy, the shown one first; its name switches to it."""
-    known = [glance.step_s for _, glance in rows if glance is not None and glance.ran]
+    known = [glance.step_s for _, glance in rows if glance is not None and glance.fits]
     titles = ("strategy", "step, 9 of 10", "moved", "between nodes", "max / mean", "peak memory", "limited by")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     unit = shown_unit(glance for _, glance in rows)
     body = [_row(i, now, glance, min(known, default=0.0), unit) for i, (now, glance) in enumerate(rows)]
     return html.Table([head, html.Tbody(body)], className="plain-table strategies-table")
+
+
+def _between(glance: Glance, unit: ByteUnit) -> str:
+    return "not counted" if glance.between_bytes is None else unit.words(glance.between_bytes)
 
 
 def _row(number: int, now: Configuration, glance: Glance | None, best_s: float, unit: ByteUnit) -> Any:
@@ -114,8 +118,9 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float, 
         step.append(html.Span(f" in {glance.microbatches} micro-batches", className="figure-note"))
     memory = format_bytes(glance.peak_memory_bytes)
     of = f" of {format_bytes(glance.memory_bytes)}" if glance.memory_bytes else ""
+    said = "" if glance.fit == "fits" else f", {glance.fit}"
     cells = (
-        step, unit.words(glance.total_bytes), unit.words(glance.between_bytes), f"{glance.load_balance_ratio:.2f}",
-        html.Span(memory + of, className="" if glance.fits else "bad"), glance.bottleneck,
+        step, unit.words(glance.total_bytes), _between(glance, unit), f"{glance.load_balance_ratio:.2f}",
+        html.Span(memory + of + said, className="" if glance.fits else "bad"), glance.bottleneck,
     )  # fmt: skip
     return html.Tr([html.Th(name, scope="row"), *(html.Td(cell) for cell in cells)], className=shown)

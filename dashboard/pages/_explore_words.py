@@ -19,6 +19,7 @@ from dashboard.state.measures import transfer_seconds
 from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.words.comparison import unlike
+from dashboard.words.fits import verdict_of
 from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
@@ -28,20 +29,25 @@ from simulator.run import Run
 from simulator.units import format_bytes, format_time
 from traces.results.validations import Validation
 
+_TITLES = {
+    "border": "This is at the border of memory: it may not fit", "does not fit": "This does not fit into memory",
+    "breaks a rule": "This breaks a rule of its runtime", "cannot run": "This configuration cannot run",
+}  # fmt: skip
+
 
 def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     """The key figures, each with its difference to the baseline `before`."""
-    if outcome.run is None:
+    if outcome.report is None:
         return []
-    baseline = before.run.report if before is not None and before.run is not None else None
+    baseline = before.report if before is not None else None
     tokens = sequence_length(outcome.profile)
-    rows = kpis(outcome.run.report, baseline, tokens, outcome.interval)
-    used = utilisation(outcome.profile, outcome.cluster, outcome.run.report) if tokens and outcome.cluster else None
+    rows = kpis(outcome.report, baseline, tokens, outcome.interval)
+    used = utilisation(outcome.profile, outcome.cluster, outcome.report) if tokens and outcome.cluster else None
     if used:  # convolutions need not do the arithmetic that they are counted with
         rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
-    notes = _notes(outcome.run, outcome.cluster) if outcome.cluster else {}
+    notes = _notes(outcome.run, outcome.cluster) if outcome.run and outcome.cluster else {}
     return tiles([replace(row, note=notes.get(row.label, row.note)) for row in rows])
 
 
@@ -61,13 +67,17 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
 
     shown, data: figures of this plan and of data parallelism, as soon as they are there; reason: where the bytes went.
     """
-    if outcome.run is None:
+    report, plan = outcome.report, outcome.plan
+    if report is None or plan is None:
         return None
-    now, plan = outcome.configuration, outcome.run.plan
+    now = outcome.configuration
     name = f"plan {label(now.plan)}" if now.plan else plan.strategy
     ends = seconds_range(outcome.interval_s)
-    text = f" takes {format_time(outcome.run.report.step_s)}{f' ({ends})' if ends else ''}, "
-    text += f"limited by {outcome.run.report.bottleneck}. "
+    text = f" takes {format_time(report.step_s)}{f' ({ends})' if ends else ''}, "
+    text += f"limited by {report.bottleneck}. "
+    if data is not None and not data.fits and data.configuration != now:
+        text += f"Data parallelism {data.fit} and is no yardstick. "
+        data = None
     if shown is not None and data is not None and data.configuration != now:
         faster = against(shown.step_s, data.step_s, time=True)
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
@@ -77,13 +87,9 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
 
 def badge(outcome: Outcome) -> Any:
     """Whether the plan runs and fits, how many tasks it has and how long its simulation took."""
-    if outcome.run is None:
-        return html.Span("cannot run", className="badge red")
-    report = outcome.run.report
-    text = f"{report.tasks:,} tasks · simulated in {format_time(outcome.took_s)}"
-    if report.fits:
-        return html.Span(f"fits · {text}", className="badge green")
-    return html.Span(f"does not fit · {text}", className="badge red")
+    said, report = verdict_of(outcome), outcome.report
+    text = f" · {report.tasks:,} tasks · simulated in {format_time(outcome.took_s)}" if report else ""
+    return html.Span(said.word + text, className=f"badge {said.colour}")
 
 
 def busy_badge(words: str) -> Any:
@@ -110,13 +116,12 @@ def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
 
 
 def verdict(outcome: Outcome) -> Any:
-    """Why a configuration cannot run or does not fit into memory; None where it does."""
-    reason = outcome.reason or (outcome.run.report.verdict if outcome.run else "")
-    if not reason:
+    """Why a configuration cannot run or does not fit, in the badge's word and colour; None where it fits."""
+    said = verdict_of(outcome)
+    if not said.reason:
         return None
-    title = "This configuration cannot run" if outcome.run is None else "This does not fit into memory"
-    reason = reason.removeprefix("does not fit: ")  # which the title says
-    return html.Div([html.Strong(title), html.Div(f"{reason}.")], className="verdict", role="alert")
+    title = _TITLES[said.word]
+    return html.Div([html.Strong(title), html.Div(f"{said.reason}.")], className=f"verdict {said.colour}", role="alert")
 
 
 def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
@@ -126,8 +131,8 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     now = before.configuration
     if before.configuration == outcome.configuration:
         return "baseline: this configuration"
-    same = " (infeasible)" if before.run is None else ""
-    return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{same}"
+    said = verdict_of(before).word
+    return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{f', {said}' if said != 'fits' else ''}"
 
 
 def loads(now: Configuration) -> dict[str, Any]:
@@ -183,9 +188,10 @@ def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
     words = f"{option.move.words}: {format_time(option.step_s)}"
     if outcome.run is None:
         return words
-    return f"{words} ({option.step_s / outcome.run.report.step_s - 1:+.0%})" + (
-        "" if outcome.run.report.fits else ", fits"
-    )
+    shorter = f"{words} ({option.step_s / outcome.run.report.step_s - 1:+.0%})"
+    if not option.fits:
+        return f"{shorter}, does not fit either"
+    return shorter if outcome.run.report.fits else f"{shorter}, fits"
 
 
 def task_detail(outcome: Outcome, task: int) -> Any:

@@ -123,7 +123,7 @@ def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
 
 def too_large(outcome: Outcome) -> bool:
     """Whether the step is too large to be simulated a dozen times for advice."""
-    return outcome.run is not None and outcome.run.report.tasks > MOST_TASKS
+    return outcome.report is not None and outcome.report.tasks > MOST_TASKS
 
 
 def largest_loss(outcome: Outcome) -> Share | None:

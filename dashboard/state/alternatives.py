@@ -25,7 +25,11 @@ def alternatives(now: Configuration, profile: Profile) -> tuple[Configuration, .
 def _with(now: Configuration, strategy: str, profile: Profile) -> Configuration:
     """Under another strategy what replicas share out is its own choice again."""
     other = replace(now, strategy=strategy, plan="", zero_stage=0)
-    if strategy != "megatron" or now.tensor * now.pipeline * now.context > 1:
-        return other
+    unset = strategy == "megatron" and now.tensor * now.pipeline * now.context == 1
+    return in_a_node(other, profile) if unset else other
+
+
+def in_a_node(other: Configuration, profile: Profile) -> Configuration:
+    """A grid with the largest tensor group of a node that divides the heads."""
     tensor = max((degree for degree in degrees(other, profile)["tensor"] if degree <= TENSOR_GROUP), default=1)
     return replace(other, tensor=tensor)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import partitioners
-from dashboard.state.configuration import Configuration
+from dashboard.state.configuration import SHARES_STATES, Configuration
+from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower
+from simulator.lowering.symmetry.symmetry import Symmetry
 from simulator.plan import Plan
+from simulator.runtime import Runtime
 from simulator.workload import Profile
 
 MOST_TASKS = 2_000_000
+MOST_LOWERED = 20_000_000
+"""Up to which bound on the tasks of a micro-batch these are counted: they are 8 to 15 times fewer."""
 WHOLE = frozenset({"pipeline", "model", "greedy"})
 """Strategies that keep every layer on one device."""
 MOST_SEARCHED = {"layerwise": 32, "hypergraph": 256, "metis": 256, "spatial": 256, "shuffle": 256}
@@ -28,8 +37,8 @@ def require_small(configuration: Configuration, profile: Profile) -> None:
             f"devices is {now.devices}: this page plans {now.strategy} for up to {most} devices; use fewer, or run it "
             "with the command under Export"
         )
-    if searches(now.strategy):
-        return
+    if searches(now.strategy) or now.strategy in SHARES_STATES:
+        return  # replicas that are equal are simulated once: the plan says how many tasks that takes
     each = 1 if now.strategy in WHOLE else now.devices
     tasks = 2 * len(profile.layers) * each * (now.microbatches or 1)
     if tasks > MOST_TASKS:
@@ -39,11 +48,45 @@ def require_small(configuration: Configuration, profile: Profile) -> None:
         )
 
 
-def require_size(profile: Profile, plan: Plan) -> None:
-    """Raise InputError when lowering `plan` could make more tasks than a page should wait for.
+def is_counted(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
+    """Whether a plan may have too many tasks to hold each, but equal replicas and ranks, of which one is enough."""
+    if _most_tasks(profile, plan) <= MOST_TASKS:
+        return False
+    return next(iter(Symmetry.all_of(profile, plan, cluster, runtime, {})), None) is not None
 
-    Counts every shard's two passes and, where producer and consumer are placed unlike each other, a message each
-    way from every shard to every device of the consumer: an upper bound but for the gradients.
+
+def require_size(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> None:
+    """Raise InputError when a plan has more tasks than a page should wait for.
+
+    Where a bound does not say that it has few, they are counted: the plan is lowered for two micro-batches, and
+    every further one adds as many as the second, unless one is too many by itself.
+    """
+    tasks = _most_tasks(profile, plan)
+    if tasks <= MOST_TASKS:
+        return
+    first, second = (replace(plan, microbatches=count) for count in (1, 2))
+    if _most_tasks(profile, first) <= MOST_LOWERED and plan.microbatches > 1:
+        one, two = (len(lower(ShardedModel(profile, part), cluster, runtime)) for part in (first, second))
+        tasks = one + (plan.microbatches - 1) * (two - one)
+    elif _most_tasks(profile, first) <= MOST_LOWERED:
+        tasks = len(lower(ShardedModel(profile, plan), cluster, runtime))
+    require_tasks(tasks)
+
+
+def require_tasks(tasks: int) -> None:
+    """Raise InputError for a step of too many tasks."""
+    if tasks > MOST_TASKS:
+        raise InputError(
+            f"the step has {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
+            "devices, or run it with the command under Export"
+        )
+
+
+def _most_tasks(profile: Profile, plan: Plan) -> int:
+    """An upper bound on the tasks of a step, but for the gradients.
+
+    Every shard's two passes and, where producer and consumer are placed unlike each other, a message each way from
+    every shard to every device of the consumer.
     """
     tasks = 0
     for position, layer in enumerate(profile.layers):
@@ -52,8 +95,4 @@ def require_size(profile: Profile, plan: Plan) -> None:
         targets = {plan.placements[profile.layers[i].name] for i in profile.consumers[position]} - {sharding}
         reached = len({device for target in targets for device in target.devices})
         tasks += 2 * shards * (1 + reached) * plan.microbatches
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"the step may have {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
-            "devices, or run it with the command under Export"
-        )
+    return tasks

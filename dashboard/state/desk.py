@@ -223,7 +223,7 @@ class Desk:
             key = job.request.configuration, job.request.light
             if self._jobs.get(key) is job:
                 del self._jobs[key]
-            if not job.cancelled.is_set() or (job.outcome is not None and job.outcome.run is not None):
+            if not job.cancelled.is_set() or (job.outcome is not None and job.outcome.report is not None):
                 self.keep(job.request.configuration, job.outcome, job.glance)
         return job.outcome or self.outcome(job.request.configuration)
 

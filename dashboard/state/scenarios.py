@@ -20,6 +20,7 @@ from simulator.elastic.scenario import POLICIES, Scenario, read_scenario
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.network import catalogue
 from simulator.plan import Plan
+from simulator.runtime import IDEAL
 from simulator.workload import Profile
 
 _DASHBOARD = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ class ScenarioResults:
 
         def plan_of(cluster: Cluster, before: Plan | None) -> Plan:
             plan = plans(cluster, before)
-            require_size(profile, plan)
+            require_size(profile, plan, cluster, IDEAL)
             return plan
 
         overheads = self._overheads[scenario.overheads]

@@ -16,19 +16,21 @@ import numpy as np
 
 import partitioners
 from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
-from dashboard.state.caps import require_size, require_small, searches
+from dashboard.state.caps import MOST_TASKS, is_counted, require_size, require_small, searches
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.flows import Flows, flows_of
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
 from simulator.language_models.training_stack import optimizer_state_of, runtime_of
+from simulator.memory_fit import Fit
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
 from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
-from simulator.report.interval import StepInterval
-from simulator.run import Run, expected_interval, run
+from simulator.report.interval import StepInterval, step_interval
+from simulator.report.metrics import Report
+from simulator.run import Run, expected_interval, run, step_report
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats
 from simulator.units import format_time
@@ -56,9 +58,18 @@ class Request:
     light: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """A plan whose tasks are too many to be held and drawn each, and its report without that of its layers."""
+
+    plan: Plan
+    runtime: Runtime
+    report: Report
+
+
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The simulation of a configuration: a run, or the reason why there is none.
+    """The simulation of a configuration: a run, or what was counted of one, or the reason why there is neither.
 
     usual: the cluster before its links and speed were changed. took_s: wall-clock seconds of plan and simulation.
     candidates: the plans that a search tried, in order. note: what must be known about the plan.
@@ -69,10 +80,30 @@ class Outcome:
     usual: Cluster | None = None
     cluster: Cluster | None = None
     run: Run | None = None
+    counted: Counted | None = None
     reason: str = ""
     took_s: float = 0.0
     candidates: tuple[Candidate, ...] = ()
     note: str = ""
+
+    @property
+    def report(self) -> Report | None:
+        """Of the step, whether its tasks are at hand or not; None where it cannot run."""
+        done = self.run or self.counted
+        return done.report if done else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the step, as of `report`."""
+        done = self.run or self.counted
+        return done.plan if done else None
+
+    @property
+    def undrawn(self) -> str:
+        """Why there are no tasks to draw."""
+        if self.counted is not None:
+            return f"{self.counted.report.tasks:,} tasks are too many to draw"
+        return self.reason or "no run"
 
     @cached_property
     def flows(self) -> Flows | None:
@@ -81,7 +112,9 @@ class Outcome:
 
     @cached_property
     def interval(self) -> StepInterval | None:
-        """Between which seconds the step is expected, made when somebody asks; None without a run."""
+        """Between which seconds the step is expected, made when somebody asks; None without a step."""
+        if self.counted is not None and self.cluster is not None:
+            return step_interval(self.counted.report, self.profile, self.cluster)
         if self.run is None or self.cluster is None:
             return None
         return expected_interval(self.run.report, self.profile, self.cluster, self.run.plan, self.run.runtime)
@@ -97,53 +130,60 @@ class Glance:
     """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
 
     interval_s: the seconds between which 9 of 10 steps are expected, None where nothing is known of that.
-    by_layer: bytes of activations and of gradients, shape (layers, 2), None without a run.
+    between_bytes, by_layer: None without a run; of activations and of gradients, shape (layers, 2).
     """
 
     configuration: Configuration
     step_s: float = 0.0
     total_bytes: float = 0.0
-    between_bytes: float = 0.0
+    between_bytes: float | None = None
     load_balance_ratio: float = 0.0
     peak_memory_bytes: float = 0.0
     memory_bytes: float | None = None
     computing: int = 0
     interval_s: tuple[float, float] | None = None
     bottleneck: str = ""
-    fits: bool = False
+    fit: Fit = "does not fit"
     reason: str = ""
     microbatches: int = 1
     by_layer: Floats | None = None
     plan: Plan | None = None
 
     @property
+    def fits(self) -> bool:
+        """Whether it is predicted to fit, at the border or not."""
+        return self.ran and self.fit in ("fits", "border")
+
+    @property
     def ran(self) -> bool:
         """Whether there is a run."""
-        return self.by_layer is not None
+        return self.plan is not None
 
 
 def glance_of(outcome: Outcome) -> Glance:
     """The outcome in figures."""
-    if outcome.run is None or outcome.flows is None:
+    report, flows = outcome.report, outcome.flows
+    if report is None:
         return Glance(configuration=outcome.configuration, reason=outcome.reason)
-    report, flows = outcome.run.report, outcome.flows
     fullest = max(report.devices, key=lambda d: (d.peak_memory_bytes / (d.memory_bytes or inf), d.peak_memory_bytes))
     return Glance(
         configuration=outcome.configuration,
         step_s=report.step_s,
         total_bytes=report.communication_bytes.total,
-        between_bytes=flows.between_bytes,
+        between_bytes=flows.between_bytes if flows else None,
         load_balance_ratio=report.load_balance_ratio,
         peak_memory_bytes=fullest.peak_memory_bytes,
         memory_bytes=fullest.memory_bytes,
-        computing=int((flows.seconds.sum(axis=0) > 0).sum()),
+        computing=sum(device.compute_s > 0 for device in report.devices),
         interval_s=outcome.interval_s,
         bottleneck=str(report.bottleneck),
-        fits=report.fits,
+        fit=report.fit,
         reason=report.verdict,
         microbatches=report.microbatches,
-        by_layer=np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1),
-        plan=outcome.run.plan,
+        by_layer=np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1)
+        if flows
+        else None,
+        plan=outcome.plan,
     )
 
 
@@ -171,10 +211,17 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
     def outcome(plan: Plan, note: str = "") -> Outcome:
         assert cluster is not None
         plan.check(profile, cluster)
-        require_size(profile, plan)
-        result = run(profile, cluster, plan, runtime=runtime)
+        counted, result = None, None
+        if is_counted(profile, plan, cluster, runtime):
+            report = step_report(profile, cluster, plan, runtime=runtime)
+            if report.tasks > MOST_TASKS:
+                counted = Counted(plan=plan, runtime=runtime, report=replace(report, layers=()))
+        else:
+            require_size(profile, plan, cluster, runtime)
+        if counted is None:
+            result = run(profile, cluster, plan, runtime=runtime)
         return Outcome(
-            configuration=now, profile=profile, usual=usual, cluster=cluster, run=result,
+            configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, counted=counted,
             took_s=time.perf_counter() - started, candidates=tuple(candidates), note=note,
         )  # fmt: skip
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from dashboard.state.alternatives import in_a_node
 from dashboard.state.configuration import Configuration, from_query
 from dashboard.state.desk import Desk
 from dashboard.state.inventory import Inventory, label
@@ -75,7 +76,8 @@ class Store:
         """
         first = self.identity(self._first) if self._first else next(iter(self.profiles.everything()))
         if first in self.cards:
-            return Configuration(profile=first, cluster="dgx-h100", strategy="megatron", devices=8, tensor=8)
+            now = Configuration(profile=first, cluster="dgx-h100", strategy="megatron", devices=8)
+            return in_a_node(now, self.profile(now))
         profile = self.profiles.get(first)
         for kind, cluster in _CLUSTERS.items():
             if kind in profile.device:

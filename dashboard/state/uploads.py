@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +30,7 @@ MOST_CLUSTER_DEVICES = 1024
 MOST_LINKS = 20_000
 MOST_YAML_BYTES = 200_000
 MOST_YAML_NODES = 50_000
+_IMPORT = "`shardscope import FILE --model MODEL --output profile.json` makes of it the profile to drop here"
 T = TypeVar("T")
 
 
@@ -121,10 +123,27 @@ def _read(text: bytes, filename: str, read: Callable[[Path], T]) -> T:
     shown = Path(filename).name[:80] or "upload"
     rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
     require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
+    text, name = _unpacked(text, shown)
     with temporary_folder() as folder:
-        path = Path(folder) / f"upload{Path(filename).suffix[:8]}"
+        path = Path(folder) / f"upload{Path(name).suffix[:8]}"
         path.write_bytes(text)
         try:
             return read(path)
         except InputError as error:
+            if files.kind_of_file(path) == "trace":
+                raise InputError(f"{shown}: this is a trace of a profiler; {_IMPORT}") from None
             raise InputError(str(error).replace(str(path), shown)) from None
+
+
+def _unpacked(packed: bytes, filename: str) -> tuple[bytes, str]:
+    """What a gzip'ed upload holds, and its name without that ending; any other as it is. Raises InputError."""
+    if packed[:2] != b"\x1f\x8b":
+        return packed, filename
+    try:
+        text = zlib.decompressobj(wbits=31).decompress(packed, MOST_UNPACKED_BYTES + 1)
+    except zlib.error:
+        raise InputError(f"{filename}: the gzip file is damaged; copy it again") from None
+    most = f"{filename}: it unpacks to more than {MOST_UNPACKED_BYTES // 10**6} MB; if it is a trace, {_IMPORT}"
+    if len(text) > MOST_UNPACKED_BYTES:
+        raise InputError(most)
+    return text, filename.removesuffix(".gz")

@@ -71,7 +71,8 @@ def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
     at = next(i for i, row in enumerate(rows) if row.name == "bytes in all") + 1
     moved = volume_unit(new.communication_bytes.total).words
     rows.insert(at, _row("bytes between nodes", then, now, moved, more=False))
-    shown = [rows[0], *_expected(before, after), *rows[1:]]
+    fit = ComparedQuantity(name="memory", before=old.fit, after=new.fit)
+    shown = [rows[0], *_expected(before, after), fit, *rows[1:]]
     return [replace(row, change=other, tone=SAME) for row in shown] if (other := unlike(after, before)) else shown
 
 

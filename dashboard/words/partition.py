@@ -100,8 +100,10 @@ def moved_words(now: Glance, data: Glance | None) -> str:
     if not now.total_bytes:
         return "It moves nothing. "
     unit = volume_unit(now.total_bytes)
+    if now.between_bytes is None:
+        return f"It moves {unit.words(now.total_bytes)} a step. "
     far = f"{unit.words(now.between_bytes)} of it" if now.between_bytes else "none of it"
-    if data is None or not data.ran or data.configuration == now.configuration:
+    if data is None or data.between_bytes is None or not data.ran or data.configuration == now.configuration:
         return f"It moves {unit.words(now.total_bytes)} a step, {far} between nodes. "
     other = f"{unit.words(data.total_bytes)}, {unit.words(data.between_bytes)} between nodes"
     return f"It moves {unit.words(now.total_bytes)} a step, {far} between nodes (data parallelism: {other}). "
@@ -121,7 +123,7 @@ def against(now: float, other: float, *, time: bool = False) -> str:
 
 def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]:
     """(name, value, against data parallelism) of bytes, bytes between nodes, step and balance."""
-    if not now.ran:
+    if now.between_bytes is None:
         return []
     other = data if data is not None and data.ran and data.configuration != now.configuration else None
     unit = volume_unit(now.total_bytes)
@@ -129,7 +131,7 @@ def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]
     return [
         ("moved per step", unit.words(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
         ("of it between nodes", unit.words(now.between_bytes),
-         against(now.between_bytes, other.between_bytes) if other else ""),
+         against(now.between_bytes, other.between_bytes or 0.0) if other else ""),
         ("step", format_time(now.step_s), "; ".join(note for note in notes if note)),
         ("max / mean load", f"{now.load_balance_ratio:.2f}", f"{now.computing} devices compute"),
     ]  # fmt: skip

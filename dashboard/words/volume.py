@@ -28,7 +28,9 @@ class ByteUnit:
 
 
 def volume_unit(shown_bytes: float) -> ByteUnit:
-    """MiB, but GiB where the shown plan moves 9,999 MiB a step or more, and KiB where it moves less than one MiB."""
+    """MiB, but GiB where the shown plan moves 9,999 MiB a step or more, and TiB and KiB likewise."""
+    if shown_bytes >= 9999 * 2**30:
+        return ByteUnit(2.0**40, "TiB")
     if 0 < shown_bytes < 2**20:
         return ByteUnit(2.0**10, "KiB")
     return ByteUnit(2.0**30, "GiB") if shown_bytes >= 9999 * 2**20 else ByteUnit(2.0**20, "MiB")

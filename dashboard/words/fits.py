@@ -1,0 +1,34 @@
+"""The one verdict on a step, as every page says it: a word and a colour, and when a plan is no yardstick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dashboard.state.simulating import Glance, Outcome
+from simulator.memory_fit import Fit
+
+COLOURS: Mapping[Fit, str] = {"fits": "green", "border": "orange", "does not fit": "red", "breaks a rule": "red"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """word: as `simulate` has it, or "cannot run". reason: why, empty where the step fits."""
+
+    word: str
+    colour: str
+    reason: str = ""
+
+
+def verdict_of(outcome: Outcome) -> Verdict:
+    """Whether a step runs and fits into memory."""
+    report = outcome.report
+    if report is None:
+        return Verdict(word="cannot run", colour="red", reason=outcome.reason)
+    return Verdict(word=report.fit, colour=COLOURS[report.fit], reason=report.verdict.removeprefix(f"{report.fit}: "))
+
+
+def yardstick(known: Mapping[str, Glance]) -> Glance | None:
+    """Data parallelism, where it fits into memory: a plan that does not run is nothing to be measured by."""
+    data = known.get("data")
+    return data if data is not None and data.fits else None
