@@ -159,7 +159,8 @@ def test_a_language_model_and_an_unknown_one(page: Any, site: str) -> None:
     page.goto(f"{site}/?v=1&profile=llama3-1b&cluster=dgx-h100&strategy=megatron&devices=64&tensor=2&pipeline=2")
     page.wait_for_selector("#badge >> text=/^fits · /")
     assert page.is_visible("#c-context") and page.is_hidden("#c-expert")
-    page.goto(f"{site}/?v=1&profile=llama3-70b&cluster=dgx-h100&strategy=megatron&devices=512&tensor=8&pipeline=8")
+    large = "cluster=dgx-h100&strategy=megatron&devices=512&tensor=8&pipeline=8&microbatches="
+    page.goto(f"{site}/?v=1&profile=llama3-70b&{large}")
     page.wait_for_selector("#kpis >> text=Step time")
     page.wait_for_selector("#timeline-card", state="hidden")
     page.goto(f"{site}/?v=1&profile=llama3-8x")

@@ -73,6 +73,9 @@ def test_a_link_to_a_card_shows_its_own_numbers(store: Store) -> None:
     profile = store.profile(now)
     assert len(profile.layers) > 300 and "A100" in profile.device
     assert "H100" in store.profile(replace(now, cluster="dgx-h100")).device
+    bare, problems = Store({"slow": branches()}).read("?v=1&profile=llama3-8b")
+    assert (bare.strategy, bare.cluster, bare.tensor, bare.microbatches) == ("megatron", "dgx-h100", 8, None)
+    assert not problems
     assert '"badge' not in page(store, "") and "Explore" in page(store, "?v=1&profile=llama3-8b")
 
 

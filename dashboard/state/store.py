@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from dashboard.state.alternatives import in_a_node
 from dashboard.state.configuration import Configuration, from_query
@@ -76,20 +77,26 @@ class Store:
         """
         first = self.identity(self._first) if self._first else next(iter(self.profiles.everything()))
         if first in self.cards:
-            now = Configuration(profile=first, cluster="dgx-h100", strategy="megatron", devices=8)
-            return in_a_node(now, self.profile(now))
+            return self._of_card(first)
         profile = self.profiles.get(first)
         for kind, cluster in _CLUSTERS.items():
             if kind in profile.device:
                 return Configuration(profile=first, cluster=cluster, strategy="hypergraph", devices=8)
         return Configuration(profile=first, cluster="cpu-1g", strategy="pipeline", devices=4, microbatches=8)
 
+    def _of_card(self, card: str) -> Configuration:
+        now = Configuration(profile=card, cluster="dgx-h100", strategy="megatron", devices=8)
+        return in_a_node(now, self.profile(now))
+
     def read(self, query: str) -> tuple[Configuration, list[str]]:
         """The configuration of a URL query, of a known profile and cluster, and what had to be changed about it.
 
-        Raises UnknownNameError for a profile that is not there: no other one's numbers stand in for its own.
+        What a link to a card leaves out is as a card opens. Raises UnknownNameError for a profile that is not there:
+        no other one's numbers stand in for its own.
         """
-        configuration, problems = from_query(query, self.default())
+        named = dict(parse_qsl(query.removeprefix("?"))).get("profile", "")
+        card = self.identity(named) if named else ""
+        configuration, problems = from_query(query, self._of_card(card) if card in self.cards else self.default())
         profile = self.identity(configuration.profile)
         if profile != configuration.profile and "@" in configuration.profile:
             problems.append(f"the profile of the link is not kept here; using {profile}")
