@@ -172,9 +172,8 @@ def test_a_note_says_when_times_come_from_another_device(
 def test_clusters_lists_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("clusters") == 0
     text = capsys.readouterr().out
-    assert [line.split()[0] for line in text.splitlines() if re.match(r"[a-z0-9]+-[a-z0-9]+", line)] == list(
-        catalogue.presets()
-    )
+    names = [line.split()[0] for line in text.splitlines() if line.strip()]
+    assert [name for name in names if name in catalogue.presets()] == list(catalogue.presets())
 
 
 def test_a_cluster_can_be_written_changed_and_read(

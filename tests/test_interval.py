@@ -18,7 +18,7 @@ from simulator.language_models.training_stack import read_stack, stack_for
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
 from simulator.report.evidence import kind_of, known_evidence
-from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval
+from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval, widened
 from simulator.report.metrics import Report
 from simulator.run import run
 from simulator.units import format_time
@@ -102,7 +102,7 @@ def test_steps_carry_what_published_ones_of_their_kind_missed() -> None:
     low, high = (pytest.approx(value * report.step_s) for value in (1 - timed.low, timed.high - 1))
     assert step_interval(report, profile, PAIR).parts["model"] == (low, high)
     other = replace(timed, low=0.5, high=2.0)
-    interval = step_interval(report, profile, PAIR, evidence=other)
+    interval = widened(step_interval(report, profile, PAIR), report.step_s, other)
     assert interval.parts["model"] == pytest.approx((0.5 * report.step_s, report.step_s))
 
 

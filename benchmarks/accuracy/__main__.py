@@ -38,7 +38,7 @@ SOURCES = (
         "megatron_golden",
     ),
 )
-SLOW = ("megatron_a100",)
+SLOW = ("megatron_a100", "bloom")
 """Sources that take minutes."""
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, PACKED = ROOT / "docs" / "accuracy.md", ROOT / "dashboard" / "published.json"

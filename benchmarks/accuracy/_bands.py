@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.accuracy._steps import PredictedStep
 from simulator.report.evidence import WORDS, Kind, PredictionEvidence
+from simulator.report.interval import widened
 
 NORMAL_95 = 1.645
 OTHERS = 3
@@ -61,7 +62,7 @@ def _with_interval(step: PredictedStep, others: Steps) -> PredictedStep:
         return step
     low, high = band(residuals(others, step.kind), residuals(others))
     known = PredictionEvidence(kind=step.kind, steps=0, sources=0, median=0.0, low=low, high=high)  # type: ignore[arg-type]
-    interval = step.interval(known)
+    interval = widened(step.interval, step.predicted_s or 0.0, known)
     return replace(step, low_s=interval.low_s, high_s=interval.high_s)
 
 

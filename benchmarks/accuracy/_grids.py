@@ -74,7 +74,6 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
     return modelled_profile(card, stack, batch_size=STEP_SEQUENCES)
 
 
-@cache
 def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)

@@ -6,8 +6,8 @@ from typing import Any
 
 from simulator.cluster import Cluster
 from simulator.plan import Plan
-from simulator.report.evidence import PredictionEvidence, kind_of
-from simulator.report.interval import StepInterval, step_interval
+from simulator.report.evidence import kind_of
+from simulator.report.interval import step_interval
 from simulator.report.metrics import Report
 from simulator.run import step_report
 from simulator.runtime import IDEAL, Runtime
@@ -21,10 +21,5 @@ def prediction(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime 
 
 def prediction_of(report: Report, profile: Profile, cluster: Cluster) -> dict[str, Any]:
     """The same of a plan that was simulated."""
-
-    def interval(evidence: PredictionEvidence | None) -> StepInterval:
-        return step_interval(report, profile, cluster, evidence=evidence)
-
-    return {
-        "predicted_s": report.step_s, "fits": report.fits, "kind": kind_of(profile) or "", "interval": interval,
-    }  # fmt: skip
+    interval = step_interval(report, profile, cluster)
+    return {"predicted_s": report.step_s, "fits": report.fits, "kind": kind_of(profile) or "", "interval": interval}

@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import nan
 
-from simulator.report.evidence import PredictionEvidence
 from simulator.report.interval import StepInterval
 
 FEWEST_OF_A_GROUP = 5
 """Plans of a network on as many devices, for a rank correlation and a regret of them."""
-
-MakeInterval = Callable[[PredictionEvidence | None], StepInterval]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +24,8 @@ class PredictedStep:
     """Seconds of the step, as published."""
     kind: str = ""
     """What the prediction stands on, a name of `simulator.report.evidence`."""
-    interval: MakeInterval | None = field(default=None, repr=False, compare=False)
-    """The interval of 9 in 10 steps by what is known of predictions of its kind."""
+    interval: StepInterval | None = field(default=None, repr=False, compare=False)
+    """The interval of 9 in 10 steps that the product prints."""
     low_s: float = nan
     high_s: float = nan
     """Its ends by what other sources say of that."""

@@ -66,8 +66,8 @@ def require_size(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtim
         return
     first, second = (replace(plan, microbatches=count) for count in (1, 2))
     if _most_tasks(profile, first) <= MOST_LOWERED and plan.microbatches > 1:
-        one, two = (len(lower(ShardedModel(profile, part), cluster, runtime)) for part in (first, second))
-        tasks = one + (plan.microbatches - 1) * (two - one)
+        with_one, with_two = (len(lower(ShardedModel(profile, part), cluster, runtime)) for part in (first, second))
+        tasks = with_one + (plan.microbatches - 1) * (with_two - with_one)
     elif _most_tasks(profile, first) <= MOST_LOWERED:
         tasks = len(lower(ShardedModel(profile, plan), cluster, runtime))
     require_tasks(tasks)

@@ -12,7 +12,7 @@ COLOURS: Mapping[Fit, str] = {"fits": "green", "border": "orange", "does not fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ShownVerdict:
     """word: as `simulate` has it, or "cannot run". reason: why, empty where the step fits."""
 
     word: str
@@ -20,12 +20,14 @@ class Verdict:
     reason: str = ""
 
 
-def verdict_of(outcome: Outcome) -> Verdict:
+def verdict_of(outcome: Outcome) -> ShownVerdict:
     """Whether a step runs and fits into memory."""
     report = outcome.report
     if report is None:
-        return Verdict(word="cannot run", colour="red", reason=outcome.reason)
-    return Verdict(word=report.fit, colour=COLOURS[report.fit], reason=report.verdict.removeprefix(f"{report.fit}: "))
+        return ShownVerdict(word="cannot run", colour="red", reason=outcome.reason)
+    return ShownVerdict(
+        word=report.fit, colour=COLOURS[report.fit], reason=report.verdict.removeprefix(f"{report.fit}: ")
+    )
 
 
 def yardstick(known: Mapping[str, Glance]) -> Glance | None:

@@ -14,7 +14,7 @@ without spreads and a preset's links look more certain than they are; `StepInter
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot
 
 from simulator.cluster import Cluster
@@ -50,20 +50,9 @@ class StepInterval:
     """How far predictions that stand on the same were off; None where no published step was predicted so."""
 
 
-def step_interval(
-    report: Report,
-    profile: Profile,
-    cluster: Cluster,
-    middle_s: float | None = None,
-    *,
-    evidence: PredictionEvidence | None = None,
-) -> StepInterval:
-    """The interval around `middle_s`, by default `report.step_s`, which profile and cluster predicted.
-
-    evidence: on predictions from such a profile, by default what ships.
-    """
+def step_interval(report: Report, profile: Profile, cluster: Cluster, middle_s: float | None = None) -> StepInterval:
+    """The interval around `middle_s`, by default `report.step_s`, which profile and cluster predicted."""
     middle_s = report.step_s if middle_s is None else middle_s
-    evidence = evidence or evidence_of(profile)
     compute_s = _on_path(report, "compute") + _on_path(report, "server")
     parts: dict[str, tuple[float, float]] = {}
     unknown = []
@@ -84,20 +73,21 @@ def step_interval(
         parts["sizes"] = (report.step_s - low_s, high_s - report.step_s)
     if device_class(profile.device) == "CPU":
         parts["drift"] = (CPU_DRIFT * report.step_s, CPU_DRIFT * report.step_s)
-    elif evidence:
-        if "stack" in profile.software and (sheet := sheet_of(profile.device)) and sheet.uncertainty:
-            parts["gpu"] = (sheet.uncertainty * report.step_s, sheet.uncertainty * report.step_s)
+    elif "stack" in profile.software and (sheet := sheet_of(profile.device)) and sheet.uncertainty:
+        parts["gpu"] = (sheet.uncertainty * report.step_s, sheet.uncertainty * report.step_s)
+    plain = StepInterval(low_s=middle_s, middle_s=middle_s, high_s=middle_s, parts=parts, unknown=tuple(unknown))
+    return widened(plain, report.step_s, evidence_of(profile) if device_class(profile.device) != "CPU" else None)
+
+
+def widened(interval: StepInterval, step_s: float, evidence: PredictionEvidence | None) -> StepInterval:
+    """`interval` of a predicted step with what `evidence` says of such predictions in place of what it had of that."""
+    parts = {name: part for name, part in interval.parts.items() if name != "model"}
+    if evidence:
         below, above = max(1 - evidence.low, 0.0), max(evidence.high - 1, 0.0)
-        parts["model"] = (below * report.step_s, above * report.step_s)
+        parts["model"] = (below * step_s, above * step_s)
     below_s, above_s = (hypot(*(part[side] for part in parts.values())) for side in (0, 1))
-    return StepInterval(
-        low_s=max(middle_s - below_s, 0.0),
-        middle_s=middle_s,
-        high_s=middle_s + above_s,
-        parts=parts,
-        unknown=tuple(unknown),
-        evidence=evidence,
-    )
+    low_s, high_s = max(interval.middle_s - below_s, 0.0), interval.middle_s + above_s
+    return replace(interval, low_s=low_s, high_s=high_s, parts=parts, evidence=evidence)
 
 
 def capture_spread(profile: Profile) -> float | None:
