@@ -32,8 +32,8 @@ def runs() -> list[PublishedRun]:
 def _run(row: Mapping[str, Any]) -> PublishedRun:
     card = read_card(CARDS[row["model"]])
     long = re.search(r"seq(\d+)", row["case"])
-    dense = {"dense_layers": 1} if card.dense_layers else {}
-    card = replace(card, layers=row["layer_num"], sequence=int(long[1]) if long else 4096, **dense)
+    card = replace(card, layers=row["layer_num"], sequence=int(long[1]) if long else 4096)
+    card = replace(card, dense_layers=min(card.dense_layers, 1))
     degrees = {name: int(count) for name, count in re.findall(r"(tp|pp|cp|ep)(\d+)", row["parallel"])}
     tensor, pipeline, context = (degrees.get(name, 1) for name in ("tp", "pp", "cp"))
     grid = TrainingGrid(
