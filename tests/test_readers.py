@@ -7,6 +7,7 @@ import json
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def test_an_exported_line_reads_back_as_its_grid(pair: tuple[str, TrainingGrid],
     except InputError:
         assume(False)
     if runtime == "nanotron":
-        path = Path(f"/tmp/shardscope-test-{pair[0]}.yaml")
+        path = Path(gettempdir()) / f"shardscope-test-{pair[0]}.yaml"
         path.write_text(line.partition("# config.yaml\n")[2].partition("\n#")[0])
         started = read_configuration(None, str(path))
     else:
