@@ -36,7 +36,7 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
     assert best["data"] * best["context"] * best["tensor"] * best["pipeline"] == 16
     assert best["low_s"] < best["step_s"] < best["high_s"] and 0 < best["peak_bytes"] < 80 * 2**30
     assert f"tensor_parallel_degree {best['tensor']}" in text
-    assert best["fit"] == "fits" and printed["bounded"]["no_step_below_s"] > best["step_s"]
+    assert best["fit"] in ("fits", "border") and printed["bounded"]["no_step_below_s"] > best["step_s"]
     assert "fsdp" not in {row["strategy"] for row in printed["grids"]}
 
 

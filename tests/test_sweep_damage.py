@@ -13,8 +13,11 @@ import pytest
 from command_line import shardscope
 from small_networks import chain
 
+import partitioners
 from benchmarks.mutations import mutated_bytes
 from simulator import files
+from simulator.sweep.evaluate import SweepContext, make_plan
+from simulator.sweep.inputs import load_inputs
 from simulator.sweep.results_table import FILE
 
 SWEEP = """schema: 1
@@ -134,17 +137,18 @@ def test_bytes_at_random(swept: Path, folder: Path, capsys: pytest.CaptureFixtur
     assert refused > 60
 
 
-def test_a_plan_that_was_kept_and_is_damaged_is_made_again(
-    swept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_was_kept_and_is_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process: workers of a sweep are started afresh, and keep what takes long alone."""
     monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
-    sweep = ("sweep", swept.parent / "sweep.yaml", "--output", tmp_path, "--jobs", 1)
-    assert shardscope(*sweep) == 0
-    kept = {path.name: path.read_bytes() for path in (tmp_path / "plans").iterdir()}
-    for path in (tmp_path / "plans").iterdir():
-        path.write_bytes(path.read_bytes()[:40])
-    (tmp_path / FILE).unlink()
-    assert shardscope(*sweep) == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "plans").iterdir()} == kept
-    with closing(sqlite3.connect(tmp_path / FILE)) as table:
-        assert table.execute("SELECT DISTINCT status FROM points").fetchall() == [("done",)]
+    files.write_profile(chain([0.1, 0.2, 0.3]), tmp_path / "chain.json")
+    values = {"profile": str(tmp_path / "chain.json"), "cluster": "cpu-1g", "devices": 2, "strategy": "data"}
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    inputs = load_inputs([values])
+    context = SweepContext(inputs=inputs, make_plan=partitioners.make_plan, version="", plans=plans)
+    plan = make_plan(context, values)
+    (kept,) = plans.iterdir()
+    whole = kept.read_bytes()
+    assert make_plan(context, values) == plan and kept.read_bytes() == whole
+    kept.write_bytes(whole[:40])
+    assert make_plan(context, values) == plan and kept.read_bytes() == whole
