@@ -141,7 +141,13 @@ def test_a_plan_that_was_kept_and_is_damaged_is_made_again(tmp_path: Path, monke
     """In this process: workers of a sweep are started afresh, and keep what takes long alone."""
     monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
     files.write_profile(chain([0.1, 0.2, 0.3]), tmp_path / "chain.json")
-    values = {"profile": str(tmp_path / "chain.json"), "cluster": "cpu-1g", "devices": 2, "strategy": "data"}
+    values = {
+        "profile": str(tmp_path / "chain.json"),
+        "cluster": "cpu-1g",
+        "devices": 2,
+        "strategy": "data",
+        "batch_size": 8,
+    }
     plans = tmp_path / "plans"
     plans.mkdir()
     inputs = load_inputs([values])
