@@ -94,3 +94,11 @@ def test_the_notebook_goes_from_a_configuration_to_a_script(
     assert names["best"] in names["fitting"] and {run.report.fits for run in names["fitting"].values()} == {True}
     assert len(names["figure"].data) > 2 and len(names["steps"].data) > 1
     assert (tmp_path / "launch.txt").read_text() in capsys.readouterr().out
+
+
+def test_the_readme_is_short_and_narrow() -> None:
+    """Outside its tables and outputs it is read in a terminal of 80 columns."""
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    prose = re.sub(r"^```.*?^```", "", "\n".join(lines), flags=re.DOTALL | re.MULTILINE).splitlines()
+    assert not [line for line in prose if len(line) > 82 and not line.startswith("|")]
