@@ -35,7 +35,7 @@ FLOORS = """
     traces.results traces.zoo traces.lab
     traces.capture
     traces.imports
-    traces.device_card traces.runs.executor
+    benchmarks.device_card traces.runs.executor
     traces.runs.torch_runtimes
     traces.calibrate
     traces.validation

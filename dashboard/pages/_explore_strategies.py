@@ -87,7 +87,7 @@ def ran(glances: Mapping[Configuration, Glance | None]) -> dict[str, Glance]:
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     """One row per strategy, the shown one first; its name switches to it."""
     known = [glance.step_s for _, glance in rows if glance is not None and glance.fits]
-    titles = ("strategy", "step, 9 of 10", "moved", "between nodes", "max / mean", "peak memory", "limited by")
+    titles = ("strategy", "step, 90% sure of", "moved", "between nodes", "max / mean", "peak memory", "limited by")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     unit = shown_unit(glance for _, glance in rows)
     body = [_row(i, now, glance, min(known, default=0.0), unit) for i, (now, glance) in enumerate(rows)]

@@ -176,7 +176,7 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
     buttons = [
         html.Button(
             _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
-            title=f"9 of 10 steps: {ends}" if (ends := seconds_range(option.interval_s)) else None,
+            title=f"90% sure of {ends}" if (ends := seconds_range(option.interval_s)) else None,
             **loads(option.move.configuration),
         )
         for option in options

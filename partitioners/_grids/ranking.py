@@ -90,13 +90,14 @@ def ranked_grids(
     strategies: Collection[str] = STRATEGIES,
     zero_stage: int | None = None,
     progress: Callable[[str], None] | None = None,
+    show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before.
 
-    A grid that does not fit is tried again with recomputation of attention, then of whole blocks. Raises InputError
-    where there is no candidate.
+    A grid that does not fit is tried again with recomputation of attention, then of whole blocks. show: is shown the
+    ranking so far after every simulated grid. Raises InputError where there is no candidate.
     """
     node_devices = cluster.devices_per_host
     candidates = [
@@ -114,7 +115,7 @@ def ranked_grids(
         if progress and number % 50 == 0:
             progress(f"bounds, grid {number} of {len(candidates)}")
         search.add(grid)
-    search.run(top, progress, time_left_s)
+    search.run(top, progress, show, time_left_s)
     return search.ranking
 
 
@@ -156,7 +157,13 @@ class _Search:
         self.add(replace(grid, recomputation=RECOMPUTATION[kind]))
         return True
 
-    def run(self, top: int, progress: Callable[[str], None] | None, time_left_s: Callable[[], float]) -> None:
+    def run(
+        self,
+        top: int,
+        progress: Callable[[str], None] | None,
+        show: Callable[[Ranking], None],
+        time_left_s: Callable[[], float],
+    ) -> None:
         """Simulate until `top` splits are faster than every bound that is left."""
 
         def judged(grid: TrainingGrid) -> float | None:
@@ -169,6 +176,7 @@ class _Search:
                 return None
             if done.runs or not self._recomputed(grid):
                 self.ranking.simulated.append(done)
+                show(self.ranking)
             return done.report.step_s if done.runs else None
 
         self.ranking.certain = self._queue.run(judged, top, lambda: time_left_s() > 0 or not self.ranking.runs)
