@@ -102,3 +102,7 @@ def test_the_readme_is_short_and_narrow() -> None:
     assert len(text.splitlines()) <= 106
     prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE).splitlines()
     assert not [line for line in prose if len(line) > 82 and not line.startswith("|")]
+
+
+def test_every_field_of_a_file_says_what_it_means() -> None:
+    assert "| left out |\n" not in (DOCS / "files.md").read_text() + (DOCS / "api.md").read_text()
