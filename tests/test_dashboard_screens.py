@@ -303,7 +303,7 @@ def test_the_first_screen_answers_for_resnet50_on_8_gpus(browser: Any, site: str
     opened(page, site, query)
     until(page, "() => !!document.querySelector('#strategies tr.shown td:nth-child(3)')")
     for part in ("#kpis", "#why", "#advice", "#strategies", "#timeline canvas"):
-        assert page.locator(part).bounding_box()["y"] < 600, part
+        assert page.locator(part).bounding_box()["y"] < 640, part
     rows = page.locator("#strategies tbody tr")
     assert rows.count() >= 4 and rows.last.bounding_box()["y"] + 20 < 900
     sentence = page.inner_text("#why")
