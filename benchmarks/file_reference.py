@@ -16,7 +16,7 @@ from typing import Any, Literal, Union
 
 from benchmarks.published import table
 
-UNITS = {"_bytes_per_s": "bytes per second", "_bytes": "bytes", "_s": "seconds"}
+UNITS = {"_bytes_per_s": "bytes per second", "_per_s": "per second", "_bytes": "bytes", "_s": "seconds"}
 
 
 def kinds() -> dict[str, type]:

@@ -28,8 +28,8 @@ from traces.results.timeline_comparison import compare
 from traces.results.validation_cases import with_habits_of
 from traces.runs.torch_runtimes.ddp import run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
-from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.runs.torch_runtimes.pipelining import run_pipeline
+from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import load
 
 WARMUP, STEPS = 3, 12

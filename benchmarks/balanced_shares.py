@@ -1,6 +1,6 @@
 """Even and balanced shares of a batch on devices of unequal speed, for real.
 
-    sudo python -m traces.elastic.balanced_shares
+    sudo python -m benchmarks.balanced_shares
 
 Four processes on this machine are held to shares of its cores that stand as 1 : 1 : 1/2 : 1/4. Their passes are timed
 at two numbers of samples, which gives a_i + b_i x for each; `lowering/costs/sample_shares.py` splits the batch by it.
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from benchmarks.cpu_throttle import Throttle
 from simulator.lowering.costs.sample_shares import Seconds, split_by_time
 from simulator.units import format_time
 from traces.elastic.elastic_worker import TrainingJob
 from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.child_processes import usable_cores
-from traces.lab.cpu_throttle import Throttle
 
 SPEEDS = (1.0, 1.0, 0.5, 0.25)
 FREE = 0.9
@@ -50,8 +50,10 @@ def measure_shares(
     devices = tuple(range(len(speeds)))
     with ExitStack() as stack:
         throttles = [stack.enter_context(Throttle(str(i), speed * cores)) for i, speed in enumerate(speeds)]
-        group = stack.enter_context(ElasticProcessGroup(training, throttles=throttles))
+        group = stack.enter_context(ElasticProcessGroup(training))
         group.start(devices, shares=shares)
+        for throttle, device in zip(throttles, devices, strict=True):
+            throttle.add(group.processes[device].pid)
         group.await_steps(steps)
         group.finish()
         logs = [[line for line in group.lines(device) if line["what"] == "step"][2:] for device in devices]
@@ -72,7 +74,7 @@ def fitted(first: MeasuredShares, second: MeasuredShares) -> list[Seconds]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m traces.elastic.balanced_shares", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.balanced_shares", description=__doc__)
     parser.add_argument("--model", metavar="NAME", default="resnet_small")
     parser.add_argument("--batch-size", metavar="B", type=int, default=176)
     args = parser.parse_args(argv)

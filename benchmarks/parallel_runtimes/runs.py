@@ -1,6 +1,6 @@
 """FSDP2, tensor parallelism and recomputation beside their predictions.
 
-    python -m traces.validation.parallel_runs FOLDER
+    python -m benchmarks.parallel_runtimes.runs FOLDER
 
     once       captures on all cores, calibrated labs, what each runtime adds to a step on one rank    FOLDER
     each run   predicted from those alone, then made in a lab of its own
@@ -20,6 +20,11 @@ from typing import Any
 
 import torch.distributed as dist
 
+from benchmarks.parallel_runtimes.blocking import blocking
+from benchmarks.parallel_runtimes.fsdp import FsdpSettings, run_fsdp, shard
+from benchmarks.parallel_runtimes.network_blocks import block_names
+from benchmarks.parallel_runtimes.parallel_plans import fsdp_plan, tensor_plan
+from benchmarks.parallel_runtimes.tensor_parallel import run_tensor_parallel, split_layers, transformer_splits
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
@@ -34,13 +39,9 @@ from traces.calibrate.runtime_overheads import wrapped_overhead_s
 from traces.lab.child_processes import usable_cores
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.blocking import blocking
 from traces.results.validation_cases import LabNetwork, with_habits_of
-from traces.runs.torch_runtimes.fsdp import FsdpSettings, run_fsdp, shard
 from traces.runs.torch_runtimes.measured_steps import MeasuredSteps
-from traces.runs.torch_runtimes.network_blocks import block_names, build
-from traces.runs.torch_runtimes.parallel_plans import fsdp_plan, tensor_plan
-from traces.runs.torch_runtimes.tensor_parallel import run_tensor_parallel, split_layers, transformer_splits
+from traces.runs.torch_runtimes.trained_network import build
 from traces.validation.measured_inputs import CALIBRATED_BYTES, capture_on_all_cores, on_all_cores
 from traces.validation.random_networks import network_name
 from traces.zoo.networks import load
@@ -155,7 +156,7 @@ def _profile(folder: Path, model: str, cores: Sequence[int]) -> tuple[Profile, S
         capture_on_all_cores(path, model, BATCH_SIZE, cores, "parallel_runs", repeats=20)
     if not added.exists():
         arguments: dict[str, object] = {"model": model}
-        both = on_all_cores("traces.validation.parallel_runs:overheads_rank", cores, arguments, timeout_s=600)
+        both = on_all_cores("benchmarks.parallel_runtimes.runs:overheads_rank", cores, arguments, timeout_s=600)
         fsdp_s, tensor_s = (statistics.fmean(each) for each in zip(*both, strict=True))
         files.write_text_atomic(added, files.to_json(StepOverheads(fsdp=fsdp_s, tensor=tensor_s)))
     return files.read_profile(path), files.read_json(added, StepOverheads)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.device_card.cards import CHANNELS, MEMORY, Card, Check, stage_names
 from simulator.cluster import Cluster, Device, Link
 from simulator.files import read_profile
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.workload import Profile
-from traces.device_card.cards import CHANNELS, MEMORY, Card, Check, stage_names
 
 
 def predicted(card: Card, profile_path: Path) -> Card:

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.fx.node import map_arg
 
+from benchmarks.device_card.whole_steps import WholeSteps
 from traces.capture.fx_steps import TracedStep, by_stage, trace
-from traces.device_card.whole_steps import WholeSteps
 
 
 class SharedPipeline:

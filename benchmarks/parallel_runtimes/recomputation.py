@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from traces.runs.torch_runtimes.network_blocks import modules_named
+from benchmarks.parallel_runtimes.network_blocks import modules_named
 
 Kept = Literal["input", "products"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from benchmarks.parallel_runtimes.tensor_parallel import Split
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.workload import Profile
-from traces.runs.torch_runtimes.tensor_parallel import Split
 
 BETWEEN = ("attention", "gelu")
 """Layers between a column and a row layer of a transformer's block: they compute their own part of the channels."""

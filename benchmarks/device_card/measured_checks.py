@@ -8,12 +8,12 @@ from fractions import Fraction
 
 import torch
 
+from benchmarks.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
+from benchmarks.device_card.stream_pipeline import SharedPipeline
+from benchmarks.device_card.whole_steps import WholeSteps
 from simulator.errors import InputError
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import MeasurementRounds, median, spread
-from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Check, stage_names
-from traces.device_card.stream_pipeline import SharedPipeline
-from traces.device_card.whole_steps import WholeSteps
 from traces.zoo.networks import Network
 
 NEEDS_CUDA = "needs a CUDA device"

@@ -1,6 +1,6 @@
 """Real membership changes of an elastic process group, beside what the simulator predicts of each.
 
-    sudo python -m traces.elastic.rehearsal
+    sudo python -m benchmarks.rehearsal
 
 It trains in a network lab of this machine (root) through two series, twice as many devices each time and back:
 
@@ -23,14 +23,15 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.movement import Placed, movement
 from simulator.elastic.reconfiguration import Change, Reconfiguration, read_overheads
+from simulator.errors import RunError
 from simulator.network.catalogue import read_cluster
 from simulator.plan import Synchronisation
 from simulator.studies.scaling import replicated
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
-from traces.elastic.membership_changes import MembershipChange, losses, measured_change, samples_seen
-from traces.elastic.process_group import ElasticProcessGroup
+from traces.elastic.membership_changes import MembershipChange, measured_change
+from traces.elastic.process_group import ElasticProcessGroup, Line
 from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 from traces.results.executions import nearest_to_median
@@ -133,6 +134,31 @@ def rehearsal(group: ElasticProcessGroup, training: TrainingJob, policies: Seque
     )
 
 
+def samples_seen(group: ElasticProcessGroup, steps: int) -> dict[int, list[int]]:
+    """By step, for the first `steps` of them, the samples that all ranks computed, sorted."""
+    samples: dict[int, list[int]] = {step: [] for step in range(steps)}
+    for line in _logged_steps(group):
+        if line["step"] < steps:
+            samples[line["step"]] += line["samples"]
+    return {step: sorted(numbers) for step, numbers in samples.items()}
+
+
+def losses(group: ElasticProcessGroup) -> list[float]:
+    """The loss of every step, from the rank that logged it first. Raises RunError when a step is missing."""
+    by_step: dict[int, float] = {}
+    for line in _logged_steps(group):
+        by_step.setdefault(line["step"], line["loss"])
+    if sorted(by_step) != list(range(len(by_step))):
+        raise RunError(f"of {max(by_step) + 1} steps only {len(by_step)} were logged")
+    return [by_step[step] for step in range(len(by_step))]
+
+
+def _logged_steps(group: ElasticProcessGroup) -> Iterator[Line]:
+    """The steps that all devices logged, device by device."""
+    for path in sorted(group.folder.glob("*.log")):
+        yield from (line for line in group.lines(int(path.stem)) if line["what"] == "step")
+
+
 def _once(computed: list[int], expected: list[int], incomplete: bool) -> bool:
     """Whether no sample was computed twice, and all that were expected were, unless logs are incomplete."""
     all_there = set(computed) <= set(expected) if incomplete else computed == sorted(expected)
@@ -165,7 +191,7 @@ def table(training: TrainingJob, pricing: Reconfiguration, rehearsals: Sequence[
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m traces.elastic.rehearsal", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.rehearsal", description=__doc__)
     parser.add_argument("--cluster", metavar="FILE", help="measured lab of 8 devices (default: 1 Gbit/s, nominal)")
     parser.add_argument("--overheads", metavar="FILE", required=True, help="what `calibrate --reconfiguration` wrote")
     parser.add_argument("--repeats", metavar="N", type=int, default=1, help="rehearsals of each series (default 1)")

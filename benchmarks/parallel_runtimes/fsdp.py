@@ -26,6 +26,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from benchmarks.parallel_runtimes.network_blocks import block_names, modules_named
+from benchmarks.parallel_runtimes.recomputation import recompute
 from simulator.errors import require
 from simulator.lowering.exchange.shard_regions import split
 from traces.capture.fx_steps import Trained
@@ -34,9 +36,8 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
-from traces.runs.torch_runtimes.network_blocks import block_names, build, modules_named, samples
-from traces.runs.torch_runtimes.recomputation import recompute
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import load
 
 
@@ -83,7 +84,7 @@ def run_fsdp(
         min(shares) >= settings.microbatches, "batch_size", batch_size, "a sample per rank and micro-batch at least"
     )
     arguments = {"model": model, "shares": shares, "settings": asdict(settings), "steps": steps}
-    target = "traces.runs.torch_runtimes.fsdp:train_rank"
+    target = "benchmarks.parallel_runtimes.fsdp:train_rank"
     return steps_of_ranks(launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
 
 

@@ -77,7 +77,7 @@ def train_plan(
         }  # fmt: skip
         count = len(cluster.devices)
         results = launch(
-            "traces.convergence.plan_training:run_rank",
+            "benchmarks.plan_training:run_rank",
             count,
             lab=lab,
             arguments=arguments,

@@ -1,4 +1,4 @@
-"""A whole device: predicted from its own profiles first, then measured: `python -m traces.device_card`.
+"""A whole device: predicted from its own profiles first, then measured: `python -m benchmarks.device_card`.
 
     cards            what is measured of whole steps on one device beside a profile's prediction of it. No torch here
     command          everything to be known of one card in one command

@@ -1,4 +1,4 @@
-"""Everything to be known of one card in one command: `python -m traces.device_card --output DIR --device cuda`.
+"""Everything to be known of one card in one command: `python -m benchmarks.device_card --output DIR --device cuda`.
 
 Needs torch and the standard library; takes torchvision's networks where it is installed, the zoo's otherwise, and
 every profile says which. Predictions need the simulator's packages too (numpy, networkx, simpy, pydantic); without
@@ -33,16 +33,16 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.device_card import cards
+from benchmarks.device_card.cards import Card
+from benchmarks.device_card.measured_checks import measured
+from benchmarks.device_card.memory_copies import DIRECTIONS, curve
+from benchmarks.device_card.whole_steps import WholeSteps
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
 from simulator.files import to_json, write_profile, write_text_atomic
 from traces.capture import machine_settings
 from traces.capture.command import capture, summary
 from traces.capture.measurement_rounds import median
-from traces.device_card import cards
-from traces.device_card.cards import Card
-from traces.device_card.measured_checks import measured
-from traces.device_card.memory_copies import DIRECTIONS, curve
-from traces.device_card.whole_steps import WholeSteps
 from traces.zoo.networks import Network, load
 
 MODELS = ("alexnet", "vgg16", "resnet50", "inception_v3", "vit_b16", "gpt2_small")
@@ -86,7 +86,7 @@ class Suite:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; 0 when all is there, 1 when time was over, 2 after one line about what is wrong."""
     argv = sys.argv[1:] if argv is None else argv
-    suite = Suite(**vars(_parser().parse_args(argv)), command=f"python -m traces.device_card {shlex.join(argv)}")
+    suite = Suite(**vars(_parser().parse_args(argv)), command=f"python -m benchmarks.device_card {shlex.join(argv)}")
     try:
         return run(suite)
     except (ShardscopeError, OSError) as error:
@@ -198,7 +198,7 @@ def _whole_step_s(network: Network, torch_device: torch.device, dtype: str, batc
 def _predicted(card: Card, profile_path: Path) -> Card:
     """The card with its predictions; without them where a package of the simulator is absent."""
     try:
-        from traces.device_card.predictions import predicted
+        from benchmarks.device_card.predictions import predicted
     except ImportError as error:
         return replace(card, unpredicted=f"{error.name} is not installed here")
     return predicted(card, profile_path)
@@ -252,7 +252,7 @@ def _tidy() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m traces.device_card", description="All of one card.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.device_card", description="All of one card.")
     parser.add_argument("--output", type=Path, required=True, help="the folder to write; what it has is kept")
     parser.add_argument("--device", default="cuda", help="cuda (default), cuda:N or cpu")
     parser.add_argument("--models", type=_words, default=MODELS, help=f"default {','.join(MODELS)}")

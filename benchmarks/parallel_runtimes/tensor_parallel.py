@@ -30,6 +30,8 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 
+from benchmarks.parallel_runtimes.network_blocks import modules_named
+from benchmarks.parallel_runtimes.recomputation import recompute
 from simulator.errors import InputError, require
 from traces.capture.fx_steps import Trained
 from traces.capture.momentum_sgd import optimizer
@@ -37,9 +39,8 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
-from traces.runs.torch_runtimes.network_blocks import build, modules_named, samples
-from traces.runs.torch_runtimes.recomputation import recompute
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.blocks import Attention
 from traces.zoo.networks import load
 
@@ -77,7 +78,7 @@ def run_tensor_parallel(
         "recomputed": list(recomputed),
         "steps": steps,
     }
-    target = "traces.runs.torch_runtimes.tensor_parallel:train_rank"
+    target = "benchmarks.parallel_runtimes.tensor_parallel:train_rank"
     return steps_of_ranks(launch(target, ranks, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s))
 
 
