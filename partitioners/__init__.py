@@ -39,6 +39,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from shlex import quote
 from typing import Any
 
 from simulator.cluster import Cluster
@@ -131,10 +132,30 @@ class StrategyChoice:
         """Raises as `make_plan` does."""
         return make_plan(self.strategy, profile, cluster, self.step, **self.own)
 
+    @property
+    def words(self) -> str:
+        """What `shardscope simulate` is told of it, beside the profile, the machine and the rest of a step."""
+        step, states = self.step, self.step.states
+        own = (f"--set {quote(f'{name}={_text(value)}')}" for name, value in self.own.items())
+        words = [f"--strategy {self.strategy}", *own, f"--zero {states.stage}" if states.stage else ""]
+        words += [f"--shard-group {states.group}" if states.group else ""]
+        words += [f"--microbatches {step.microbatches}" if step.microbatches else ""]
+        words += [f"--schedule {step.schedule}" if step.schedule else "", f"--batch-size {step.batch_size}"]
+        return " ".join(filter(None, words))
+
+
+def _text(value: object) -> str:
+    """As `--set` reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """What there is to try of strategy `name`: what its file says, else its defaults with one micro-batch and with
-    several. What the step says holds."""
+    several.
+
+    What the step says (micro-batches, schedule, shared states) holds. `plan` of each makes its plan; a strategy with an
+    option "effort" searches by itself while that is made. `_choice_search` finds the best of them.
+    """
     own = getattr(load_entry(__name__, "strategy", name), "choices", None)
     if own is not None:
         yield from own(profile, cluster, step)

@@ -12,15 +12,19 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
-from partitioners import StrategyChoice
+from partitioners import StrategyChoice, choices
 from partitioners._grid_choices import recomputing_more
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Plan
+from simulator.plan import Plan, StepSettings
+from simulator.run import step_report
 from simulator.runtime import Runtime
 from simulator.sweep.bounds import Bound, plan_bound
 from simulator.workload import Profile
+
+MOST_SIMULATED = 12
+"""Choices of a strategy, where its best is one of several answers."""
 
 ChoiceBound = Callable[[StrategyChoice, Cluster], Bound]
 
@@ -135,3 +139,31 @@ class ChoiceSearch:
 def _capacity(cluster: Cluster) -> float:
     """Of the largest device: more than that fits nowhere."""
     return max((inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices), default=inf)
+
+
+def best_choice(
+    name: str, profile: Profile, cluster: Cluster, step: StepSettings, wanted: Callable[[StrategyChoice], bool]
+) -> tuple[StrategyChoice, Plan]:
+    """Of what there is to try of a strategy that does not search by itself, what fits with the shortest step, else with
+    the least memory: of the least bounds MOST_SIMULATED are simulated.
+
+    Raises InputError where nothing can be built.
+    """
+    judged: list[tuple[float, float, StrategyChoice, Plan]] = []
+
+    def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
+        report = step_report(profile, part, plan, runtime=step.runtime)
+        judged.append((0.0 if report.fits else report.peak_memory_bytes, report.step_s, choice, plan))
+        return Simulated(report.step_s, report.fits)
+
+    search = ChoiceSearch(profile=profile, runtime=step.runtime, simulate=simulate)
+    for choice in filter(wanted, choices(name, profile, cluster, step)):
+        search.add(choice, cluster)
+    search.run(1, lambda: len(judged) < MOST_SIMULATED)
+    if not judged and search.too_large:  # a plan that does not fit says by how much
+        smallest = min(search.too_large, key=lambda each: each[1].peak_bytes)[0]
+        return smallest, smallest.plan(profile, cluster)
+    if not judged:
+        asked = StrategyChoice(strategy=name, step=step)
+        return asked, asked.plan(profile, cluster)
+    return min(judged, key=lambda each: each[:2])[2:]

@@ -11,7 +11,7 @@ import numpy as np
 
 import partitioners
 from partitioners import StrategyChoice, choices
-from partitioners._choice_search import ChoiceSearch, Simulated
+from partitioners._choice_search import MOST_SIMULATED, ChoiceSearch, Simulated
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import may_have_stages, with_microbatches
 from simulator.cluster import Cluster
@@ -23,8 +23,6 @@ STRATEGIES = ("data", "owt", "layerwise", "pipeline", "model", "fsdp", "megatron
 """Those ahead whose plans are often near the best, so that the others need not all be simulated."""
 SCHEDULES = ("1f1b", "gpipe", "dataflow")
 """Those that plans of stages are tried with."""
-_SIMULATED = 12
-"""Choices of a strategy that are simulated at most, those of the least bounds."""
 
 
 def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> Verdict | None:
@@ -45,7 +43,7 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
     for choice in choices(name, judge.profile, judge.cluster, step):
         own = partitioners.applicable(name, effort=effort) | choice.own
         search.add(replace(choice, own=own), judge.cluster)
-    search.run(1, lambda: len(verdicts) < _SIMULATED and judge.is_near(search.least))
+    search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.is_near(search.least))
     best: Verdict | None = None
     for verdict in verdicts:
         best = verdict if verdict.beats(best) else best
