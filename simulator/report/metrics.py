@@ -51,8 +51,9 @@ class Report:
     """One step in figures.
 
     load_balance_ratio: most loaded worker's compute seconds / mean over all workers. bubble_ratio: bubble
-    seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
-    efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
+    seconds / step, mean over the workers that compute. speedup: samples per second over those
+    of one worker with an equal part of the batch, which waits for nobody (weak scaling); efficiency: speedup / number
+    of workers. critical_path_s: longest dependency chain when nothing
     contends. path_s: seconds of the step by resource along the chain that bound it. fit: whether the step
     runs within memory and the rules of its runtime; verdict: why not, or why it is not sure, empty where it fits;
     fits: whether it is predicted to. dollars_per_step: None without prices. sizes_note: which compute times were not
@@ -121,7 +122,8 @@ def report_of(
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
-    one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
+    part = -(-plan.batch_size // cluster.workers)
+    one_s = one_device_s(profile, cluster, part, fmean(plan.work or (1.0,))) * plan.batch_size / part
     shares = totals.shares(carried)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
