@@ -41,6 +41,8 @@ class PublishedRun:
     """Of a GPU, such as "80GiB"; "" for the preset's."""
     bandwidth: str = ""
     """Of a tier's links, such as "inter=400Gbps"; "" for the preset's."""
+    speed: float = 1.0
+    """Of the GPUs, over those of the preset."""
     peak_bytes: float | None = None
     """Measured peak of a device; None where it was not published."""
     peak_device: int = 0
@@ -55,6 +57,7 @@ class PublishedRun:
         machine = f"--cluster {self.preset} --devices {self.grid.devices}"
         machine += f" --memory {self.memory}" if self.memory else ""
         machine += f" --bandwidth {self.bandwidth}" if self.bandwidth else ""
+        machine += f" --speed {self.speed}" if self.speed != 1 else ""
         if not self.stack:
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
         gpu = _machine(self.preset, self.stack, self.grid.devices)[1].accelerator
@@ -78,6 +81,7 @@ def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
     cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
+    cluster = cluster.with_speed(run.speed) if run.speed != 1 else cluster
     if run.bandwidth:
         tier, _, text = run.bandwidth.partition("=")
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=parse_bandwidth(text))

@@ -44,8 +44,8 @@ def source() -> Source:
     return Source(
         title="Llama 70B and mixtures of experts on 8 to 256 H100 (NeMo AutoModel)",
         method="By `megatron-a100`, whose kernels are those of Transformer Engine, which these runs take too. "
-        "Recomputation is not said; without it none fits, so blocks are recomputed. DeepSeek's tokens travel to each of "
-        "their experts: nothing stands for DeepEP, which sends them once to a node.",
+        "Recomputation is not said; without it none fits, so blocks are recomputed. Tokens travel to each of their "
+        "experts: nothing stands for DeepEP, which sends them once to a node.",
         steps=all_predicted(published),
         commands=published[-1].command,
         not_expressed={},
