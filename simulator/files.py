@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator import file_gate, owned_files, repetition
 from simulator.errors import InputError, UnknownNameError
 from simulator.file_content import SCHEMA as SCHEMA
-from simulator.file_content import in_si_units, kind_of, validated
+from simulator.file_content import file_kind, in_si_units, kind_of, validated
 from simulator.workload import Profile
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda 
     try:
         content = prepare(file_gate.json_content(file_gate.read_text(path)))
     except InputError as error:
-        hint = "; this kind of file is JSON, and its name says YAML" if path.suffix in YAML else ""
-        raise InputError(f"{path}: {error}{hint}") from None
+        hint = f"; a {file_kind(kind)} file is JSON{', and its name says YAML' if path.suffix in YAML else ''}"
+        raise InputError(f"{path}: {error}{hint if 'JSON' in str(error) else ''}") from None
     return validated(path, content, kind)
 
 

@@ -209,7 +209,7 @@ class StepSettings:
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
             optimizer_state=self.optimizer_state,
-            states=partition.states if self.states == REPLICATED else self._shared(partition.states),
+            states=self._shared(partition.states),
             recomputed=recomputed,
             exchange=partition.exchange,
             received_again=partition.received_again,
@@ -219,8 +219,10 @@ class StepSettings:
         )
 
     def _shared(self, own: ParameterStates) -> ParameterStates:
-        """The states asked for, in the strategy's groups where nobody asks for others."""
-        return replace(self.states, group=self.states.group or own.group)
+        """The states asked for; the strategy's stage and groups where nobody asks for others."""
+        if self.states == REPLICATED:
+            return own
+        return replace(self.states, stage=self.states.stage or own.stage, group=self.states.group or own.group)
 
 
 def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, Any]]:
@@ -278,6 +280,8 @@ class Plan:
             raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
         require_step(self.batch_size, self.microbatches, self.optimizer_state)
         require_work(self.work, self.batch_size)
+        if self.states.group and not self.states.stage:
+            raise InputError("shard-group is given, but nothing is shared out: add --zero 1, 2 or 3")
         self._share_placements()
 
     def _share_placements(self) -> None:
