@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -103,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
             "no_step_below_s": ranking.bound_s,
             "may_be_best": not ranking.certain,
         }
-        _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
+        stands_on = asdict(runs[0].interval.evidence) if runs and runs[0].interval.evidence else None
+        _printing.print_json({"grids": grids, "bounded": bounded, "command": command, "evidence": stands_on})
     else:
         _print(card, profile, ranking, stack, cluster, top, command)
         if command and args.precision not in (None, "bf16"):
