@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simulator.language_models.training_stack import TrainingStack
     from simulator.workload import Profile
 
-OWN = ("sequence", "stack", "runtime", "top", "budget")
+OWN = ("sequence", "stack", "precision", "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cards = parser.add_argument_group("where PROFILE is a model card")
     cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
+    cards.add_argument("--precision", metavar="P", help=text)
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
@@ -78,7 +80,9 @@ def run(args: argparse.Namespace) -> int:
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
-    profile = _options.profile_on(args.profile, args.cluster, named, args.sequence)
+    profile = _options.profile_on(
+        args.profile, args.cluster, stack=named, sequence=args.sequence, precision=args.precision
+    )
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
@@ -99,9 +103,12 @@ def run(args: argparse.Namespace) -> int:
             "no_step_below_s": ranking.bound_s,
             "may_be_best": not ranking.certain,
         }
-        _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
+        stands_on = asdict(runs[0].interval.evidence) if runs and runs[0].interval.evidence else None
+        _printing.print_json({"grids": grids, "bounded": bounded, "command": command, "evidence": stands_on})
     else:
         _print(card, profile, ranking, stack, cluster, top, command)
+        if command and args.precision not in (None, "bf16"):
+            print(f"# its options for products in {args.precision} are the runtime's own, and not in this line")
         if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
             print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     if not runs:

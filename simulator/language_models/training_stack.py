@@ -60,6 +60,10 @@ class TrainingStack:
             raise UnknownNameError.of("optimizer", self.optimizer, OPTIMIZERS)
         self.states(0)
 
+    def with_precision(self, name: str | None) -> TrainingStack:
+        """This stack with products of another precision, one of `device_model.CASTS`; None: its own."""
+        return replace(self, device=replace(self.device, precision=name)) if name else self  # type: ignore[arg-type]
+
     def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
         """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
         if zero_stage < 2:
