@@ -91,9 +91,10 @@ def ranked_grids(
     zero_stage: int | None = None,
     progress: Callable[[str], None] | None = None,
     time_left_s: Callable[[], float] = lambda: inf,
+    bounds: GridBounds | None = None,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
-    unless `time_left_s` says 0 or less before.
+    unless `time_left_s` says 0 or less before. bounds: those worked out of a cluster that is no slower.
 
     A grid that does not fit is tried again with recomputation of attention, then of whole blocks. Raises InputError
     where there is no candidate.
@@ -109,7 +110,7 @@ def ranked_grids(
         f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
     )
     require(len(candidates) > 0, "batch_size", batch, rule)
-    search = _Search(card, profile, cluster, stack)
+    search = _Search(card, profile, cluster, stack, bounds or GridBounds(card, profile, cluster, stack))
     for number, grid in enumerate(candidates, start=1):
         if progress and number % 50 == 0:
             progress(f"bounds, grid {number} of {len(candidates)}")
@@ -119,10 +120,12 @@ def ranked_grids(
 
 
 class _Search:
-    def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
+    def __init__(
+        self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack, bounds: GridBounds
+    ) -> None:
         self.ranking = Ranking()
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
-        self._bounds = GridBounds(card, profile, cluster, stack)
+        self._bounds = bounds
         sizes = [device.memory_bytes for device in cluster.devices[: cluster.workers]]
         self._capacity = min((size for size in sizes if size is not None), default=float("inf"))
         self._queue = BestFirst[TrainingGrid](group=split_of)
