@@ -2,8 +2,8 @@
 
     shardscope network llama3-8b --cluster dgx-h100 --devices 64 --output network.html
 
-Plans are searched for on the cluster's own network and, of a model card, on one of a thirty-second of its bandwidth;
-the best few are simulated at every bandwidth, with those of the same splits that exchange least.
+Plans are searched for on the cluster's own network and, of a model card, on those of a quarter and of a thirty-second of
+its bandwidth; the best few are simulated at every bandwidth, with those of the same splits that exchange least.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 TIER = "inter"
 FACTORS = tuple(2.0**power for power in range(-5, 3))
 """Of the bandwidth: from that of Ethernet to four times as much."""
-SLOWEST = FACTORS[0]
+SEARCHED = (1.0, 1 / 4, FACTORS[0])
+"""Of the bandwidth, where plans are searched for."""
 KEPT, TRIED = 3, 16
 """Plans of a search that are simulated at every bandwidth; grids that a search simulates at most."""
 BUDGET_S = 20.0
@@ -95,7 +96,7 @@ def _checked(cluster: Cluster) -> Cluster:
 
 
 def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
-    """The best grids of a model card, on its own network and on a slower one, whose bounds are those of its own; and of
+    """The best grids of a model card, on its own network and on slower ones, whose bounds are those of its own; and of
     each split that which exchanges least."""
     from partitioners._grids.grid_bounds import GridBounds
     from partitioners._grids.ranking import best_of_splits, ranked_grids
@@ -104,7 +105,7 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
     cluster = _checked(of.cluster)
     bounds = GridBounds(of.card, of.profile, cluster, of.stack)
     plans: dict[str, Plan] = {}
-    for factor in (1.0, SLOWEST):
+    for factor in SEARCHED:
         network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
         left = iter(range(TRIED, -1, -1))
         ranking = ranked_grids(
