@@ -93,13 +93,15 @@ def ranked_grids(
     progress: Callable[[str], None] | None = None,
     show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
+    bounds: GridBounds | None = None,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    show: is shown the ranking so far after every simulated grid. Raises InputError where there is no candidate.
+    show: is shown the ranking so far after every simulated grid. bounds: those worked out of a cluster that is no
+    slower. Raises InputError where there is no candidate.
     """
-    ranking, bounds = Ranking(), GridBounds(card, profile, cluster, stack)
+    ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
@@ -122,7 +124,7 @@ def ranked_grids(
         if grid.pipeline > 1 and grid.accumulation < fewest:
             rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             raise InputError(rule)
-        return bounds.bound(grid)
+        return least.bound(grid)
 
     search = ChoiceSearch(
         profile=profile, runtime=stack.runtime, simulate=simulate, bound=bound, group=lambda each: split_of(_grid(each))
@@ -141,7 +143,7 @@ def ranked_grids(
         search.add(choice, cluster)
     ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
     ranking.simulated.sort(key=_rank)
-    ranking.too_large = [(_grid(choice), least) for choice, least in search.too_large]
+    ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
     ranking.bounded, ranking.bound_s = [_grid(choice) for choice in search.left], search.least
     return ranking

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ OWN = ("sequence", "stack", "precision", "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
-    "speed",
+    "speed", "output",
 )  # fmt: skip
 BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
@@ -55,12 +55,20 @@ def check_profile(args: argparse.Namespace) -> None:
         raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridInputs:
+    """What grids are ranked of."""
 
-    from partitioners._grids.ranking import ranked_grids
-    from simulator.cli import _printing
-    from simulator.exports.launch import LAUNCHED
+    card: ModelCard
+    profile: Profile
+    cluster: Cluster
+    stack: TrainingStack
+    batch: int
+    """Sequences of a step."""
+
+
+def inputs(args: argparse.Namespace) -> GridInputs:
+    """As the command line says them; what it leaves open by the card, the cluster and --runtime. Raises InputError."""
     from simulator.language_models.card_files import read_card
     from simulator.language_models.grids import default_batch
     from simulator.language_models.training_stack import (
@@ -75,8 +83,6 @@ def run(args: argparse.Namespace) -> int:
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in LAUNCHED:
-        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
@@ -86,11 +92,25 @@ def run(args: argparse.Namespace) -> int:
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
+    batch = args.batch_size or default_batch(card, cluster.workers)
+    return GridInputs(card=card, profile=profile, cluster=cluster, stack=stack, batch=batch)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+
+    from partitioners._grids.ranking import ranked_grids
+    from simulator.cli import _printing
+    from simulator.exports.launch import LAUNCHED
+
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
+    of, top = inputs(args), args.top or 5
+    card, profile, cluster, stack = of.card, of.profile, of.cluster, of.stack
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     with _printing.progress() as progress:
         ranking = ranked_grids(
-            card, profile, cluster, stack, batch,
+            card, profile, cluster, stack, of.batch,
             top=top, strategies=_strategies(args), zero_stage=args.zero, progress=progress,
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
