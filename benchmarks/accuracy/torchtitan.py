@@ -15,9 +15,7 @@ def _run(
 ) -> PublishedRun:  # fmt: skip
     """tokens_per_s: of one GPU; peak_gib: 0 where it was not published."""
     card = read_card(model)
-    grid = TrainingGrid(
-        data=data, tensor=tensor, zero_stage=3, microbatch=microbatch, recomputation=recomputation
-    )  # fmt: skip
+    grid = TrainingGrid(data=data, tensor=tensor, zero_stage=3, microbatch=microbatch, recomputation=recomputation)
     kind = "compiled" if compiled else "eager"
     return PublishedRun(
         name=f"{model}, FSDP {data} x tensor {tensor}, {microbatch} sequences, {kind}, {recomputation} recomputation",
