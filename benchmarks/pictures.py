@@ -75,7 +75,6 @@ def take(browser: Any, site: str, picture: Picture, path: Path) -> None:
         page.set_viewport_size(
             {"width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight")}
         )
-        page.locator("#tasks .ag-row").first.wait_for()
     page.wait_for_timeout(1500)
     (page.locator(picture.element) if picture.element else page).screenshot(path=str(path))
     page.close()

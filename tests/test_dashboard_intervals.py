@@ -26,7 +26,6 @@ from dashboard.state.store import Store
 from dashboard.state.validations import at_hand
 from dashboard.words.comparison import measured, results
 from dashboard.words.kpis import seconds_range
-from dashboard.words.partition import head_figures
 from dashboard.words.sweep import best_by_value, expected
 from simulator.report.interval import step_interval
 from simulator.sweep.evaluate import COLUMNS, METRICS
@@ -62,7 +61,7 @@ def test_a_range_says_a_shared_unit_once(low_s: float, factor: float) -> None:
     assert seconds_range(None) == ""
 
 
-def test_tiles_sentence_strip_and_head(store: Store, outcome: Outcome) -> None:
+def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
     words = ends(outcome)
     assert f"90% sure: {words}" in as_html(kpi_row(outcome, None))
     assert words in as_html(why(outcome))
@@ -71,8 +70,6 @@ def test_tiles_sentence_strip_and_head(store: Store, outcome: Outcome) -> None:
     table = as_html(strategies_table([*glances]))
     ran = [glance for _, glance in glances if glance.ran]
     assert len(ran) > 1 and all(seconds_range(glance.interval_s) in table for glance in ran)
-    shown = {name: note for name, _, note in head_figures(ran[0], None)}
-    assert shown["step"] == words
     dots = candidates((), {"data": ran[0]}, "data")["data"][0]
     assert f"({words})" in dots["customdata"][0]
 

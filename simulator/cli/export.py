@@ -18,11 +18,11 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
+from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest
 from simulator.exports import RUNTIMES
 from simulator.terminal import folded
@@ -137,15 +137,16 @@ def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     """The model and its input: as asked for, otherwise as the profile's capture had them. Raises InputError."""
     from simulator.exports.script import TrainedModel
 
-    captured = _captured(profile.command)
+    words = input_words(profile.command)
+    captured = dict(zip(words[::2], words[1::2], strict=True))
     model = args.model or (profile.model if ":" in profile.model else None)
     if model is None or ":" not in model:
         raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
     _check_callable(model)
-    shape = args.input_shape or captured.get("--input-shape")
-    if shape is None:
+    if args.input_shape is None and "--input-shape" not in captured:
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    vocabulary = args.vocabulary or captured.get("--vocabulary")
+    shape = args.input_shape or _values.shape(captured["--input-shape"])
+    vocabulary = args.vocabulary or (int(captured["--vocabulary"]) if "--vocabulary" in captured else None)
     return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
 
 
@@ -188,11 +189,3 @@ def _names_bound(node: ast.stmt) -> Iterator[str]:
             yield (inner.asname or inner.name).partition(".")[0]
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
-
-
-def _captured(command: str) -> dict[str, Any]:
-    """The input that a command of capture said."""
-    words = shlex.split(command)
-    pairs = dict(pairwise(words))
-    parsers: dict[str, Any] = {"--input-shape": _values.shape, "--vocabulary": int}
-    return {name: parse(pairs[name]) for name, parse in parsers.items() if name in pairs}
