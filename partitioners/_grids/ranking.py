@@ -89,7 +89,7 @@ def ranked_grids(
     *,
     top: int = 5,
     strategies: Collection[str] = STRATEGIES,
-    zero_stage: int | None = None,
+    wanted: Callable[[TrainingGrid], bool] = lambda grid: True,
     progress: Callable[[str], None] | None = None,
     show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
@@ -98,8 +98,8 @@ def ranked_grids(
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    show: is shown the ranking so far after every simulated grid. bounds: those worked out of a cluster that is no
-    slower. Raises InputError where there is no candidate.
+    wanted: whether a grid is among what is asked for. show: is shown the ranking so far after every simulated grid.
+    bounds: those worked out of a cluster that is no slower. Raises InputError where there is no candidate.
     """
     ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
@@ -131,7 +131,7 @@ def ranked_grids(
     )
     step = StepSettings(batch_size=batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
     tried = [each for name in strategies for each in choices(name, profile, cluster, step)]
-    tried = [each for each in tried if each.grid and zero_stage in (None, each.grid.zero_stage)]
+    tried = [each for each in tried if each.grid and wanted(each.grid)]
     rule = (
         f"a number of replicas that divides {cluster.workers} devices divides the batch, and each takes at most "
         f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"

@@ -108,10 +108,14 @@ def run(args: argparse.Namespace) -> int:
     of, top = inputs(args), args.top or 5
     card, profile, cluster, stack = of.card, of.profile, of.cluster, of.stack
     ends_s = perf_counter() + (args.budget or BUDGET_S)
+
+    def wanted(grid: TrainingGrid) -> bool:
+        return args.zero in (None, grid.zero_stage) and (not args.runtime or _runs(args.runtime, card, grid, stack))
+
     with _printing.progress() as progress:
         ranking = ranked_grids(
             card, profile, cluster, stack, of.batch,
-            top=top, strategies=_strategies(args), zero_stage=args.zero, progress=progress,
+            top=top, strategies=_strategies(args), wanted=wanted, progress=progress,
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
@@ -149,6 +153,16 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
+def _runs(runtime: str, card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> bool:
+    """Whether a runtime can run a grid."""
+    from simulator.exports.launch import launch_command
+
+    try:
+        return bool(launch_command(runtime, card, grid, stack.accelerator))
+    except InputError:
+        return False
+
+
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
 
@@ -167,7 +181,7 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]
         return (
             command
             if each is runs[0]
-            else f"# {', '.join(split_words(each.grid))}, the best that {named} runs\n{command}"
+            else f"# {', '.join(grid_words(each.grid))}, the best that {named} runs\n{command}"
         )
     if refusal and runtime:
         raise refusal
@@ -217,7 +231,7 @@ def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster
     grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
     micro = f"micro-batches {grid.microbatch} x {grid.accumulation}"
     again = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-    yield f"best: {' x '.join(split_words(grid))}, {micro}{again}"
+    yield f"best: {' x '.join(grid_words(grid))}, {micro}{again}"
     change = best_change(profile, cluster, each.plan, stack.runtime, each.report)
     yield from answer(each.report, cluster, each.interval, change, of)
 
@@ -248,7 +262,8 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     return {
         "strategy": grid.strategy,
         **{degree: str(getattr(grid, degree)) for degree in degrees},
-        "zero": str(grid.zero_stage),
+        "virtual": str(grid.chunks) if grid.chunks > 1 else "",
+        "zero": f"{grid.zero_stage} by {grid.shard_group}" if grid.shard_group else str(grid.zero_stage),
         "recompute": grid.recomputation if grid.recomputation != "none" else "",
         "micro": f"{grid.microbatch} x {grid.accumulation}",
         "step s": f"{report.step_s:.3f}",
@@ -289,6 +304,13 @@ def split_words(grid: TrainingGrid) -> tuple[str, ...]:
     return (*_degrees(grid), f"ZeRO-{grid.zero_stage}")
 
 
+def grid_words(grid: TrainingGrid) -> tuple[str, ...]:
+    """The same with virtual stages and groups that share states, where there are any."""
+    chunks = (f"virtual stages {grid.chunks}",) if grid.chunks > 1 else ()
+    group = f" in groups of {grid.shard_group}" if grid.shard_group else ""
+    return (*_degrees(grid), *chunks, f"ZeRO-{grid.zero_stage}{group}")
+
+
 def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     """Those above 1, by name."""
     return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
@@ -302,7 +324,8 @@ def row(each: SimulatedGrid) -> dict[str, object]:
     device = max(report.devices, key=lambda device: device.compute_s)
     return {
         "strategy": grid.strategy, "data": grid.data, "context": grid.context, "tensor": grid.tensor,
-        "pipeline": grid.pipeline, "expert": grid.expert, "zero_stage": grid.zero_stage,
+        "pipeline": grid.pipeline, "chunks": grid.chunks, "expert": grid.expert, "zero_stage": grid.zero_stage,
+        "shard_group": grid.shard_group,
         "recomputation": grid.recomputation, "microbatch": grid.microbatch, "accumulation": grid.accumulation,
         "step_s": report.step_s, "low_s": interval.low_s, "high_s": interval.high_s,
         "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,

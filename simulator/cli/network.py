@@ -2,8 +2,8 @@
 
     shardscope network llama3-8b --cluster dgx-h100 --devices 64 --output network.html
 
-Plans are searched for on the cluster's own network and, of a model card, on those of a quarter and of a thirty-second of
-its bandwidth; the best few are simulated at every bandwidth, with those of the same splits that exchange least.
+Plans are searched for on the cluster's own network and, of a model card, on those of a quarter and of a thirty-second
+of its bandwidth; the best few are simulated at every bandwidth, with those of the same splits that exchange least.
 """
 
 from __future__ import annotations
