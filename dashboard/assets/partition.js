@@ -52,7 +52,7 @@
 
   document.addEventListener("click", (event) => {
     const device = event.target.closest("#partition [data-device]");
-    const mark = event.target.closest("#partition [data-layers]");
+    const mark = event.target.closest(":is(#partition, #nets) [data-layers]");
     if (device) ns.select({ device: +device.dataset.device });
     else if (mark) {
       const layers = mark.dataset.layers.split(" ").map(Number);

@@ -99,7 +99,7 @@ def columns_of_table(swept: Sequence[str], rows: Sequence[Mapping[str, Any]] = (
         column("strategy", "strategy", 100),
         *[column(name, axis_title(name), 135) for name in swept if name != "strategy"],
         step,
-        column("expected", f"in 9 of 10 ({QUANTITIES['step_s'].unit})", 175, sortable=False),
+        column("expected", f"90% sure of ({QUANTITIES['step_s'].unit})", 175, sortable=False),
         *others,
         column("status", "status", 90, flex=1, minWidth=90, tooltipField="status"),
     ]

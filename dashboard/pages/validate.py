@@ -206,7 +206,7 @@ def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
         column("run", "run", 480, flex=1, minWidth=480),
         share_column("error", "error", 85, "+.1%"),
         column("predicted_ms", "predicted (ms)", 125, decimals=1),
-        column("expected", "in 9 of 10 runs", 140, sortable=False, hide=not intervals),
+        column("expected", "90% sure of", 140, sortable=False, hide=not intervals),
         column("actual_ms", "actual (ms)", 110, decimals=1),
         column("spread_ms", "spread (ms)", 110, decimals=1),
         column("predicted_mib", "predicted (MiB)", 135, decimals=1),

@@ -68,7 +68,7 @@ class Store:
         self.cards = dict(cards or {}) | {name: name for name in shipped_cards()}
         self._first = first
         self._modelled: dict[tuple[str, str], Profile] = {}
-        self.desk = Desk(self._request)
+        self.desk = Desk(self.request)
 
     def default(self) -> Configuration:
         """What the first screen shows: the hypergraph's plan on GPUs like the first profile's, else a pipeline.
@@ -193,7 +193,8 @@ class Store:
         preset = configuration.cluster in catalogue.presets()
         return None if preset else self.clusters.get(configuration.cluster)
 
-    def _request(self, configuration: Configuration) -> Request:
+    def request(self, configuration: Configuration) -> Request:
+        """What simulating a resolved configuration needs. Raises UnknownNameError."""
         profile = self.profile(configuration)
         plan = self.plans.get(configuration.plan) if configuration.plan else None
         return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)

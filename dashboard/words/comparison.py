@@ -107,7 +107,7 @@ def device_time(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
 def _expected(before: Outcome, after: Outcome | None) -> list[ComparedQuantity]:
     """Between which times the steps are expected; `after` is None where it is no prediction."""
     old, new = (seconds_range(side.interval_s) if side else "" for side in (before, after))
-    return [ComparedQuantity(name="9 of 10 steps", before=old, after=new)] if old or new else []
+    return [ComparedQuantity(name="90% sure of", before=old, after=new)] if old or new else []
 
 
 def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:

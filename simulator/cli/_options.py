@@ -283,11 +283,8 @@ def _work(args: argparse.Namespace, samples: int, deviation: float = 0.0) -> tup
 
 
 def _states(args: argparse.Namespace, base: ParameterStates) -> ParameterStates:
-    """`base` changed as the command line says. Raises InputError."""
-    changes = _given(stage=args.zero, group=args.shard_group, gradient_dtype=args.gradient_dtype)
-    if args.shard_group is not None and not changes.get("stage", base.stage):
-        raise InputError("shard-group is given, but nothing is shared out: add --zero 1, 2 or 3")
-    return replace(base, **changes)
+    """`base` changed as the command line says."""
+    return replace(base, **_given(stage=args.zero, group=args.shard_group, gradient_dtype=args.gradient_dtype))
 
 
 def synchronisation(args: argparse.Namespace, base: Any) -> Any:
