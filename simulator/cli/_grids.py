@@ -34,12 +34,18 @@ MAY_GO = ("bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What a card's profile is made with, in a group of its own."""
     cards = parser.add_argument_group("where PROFILE is a model card")
     cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
     text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
     cards.add_argument("--precision", metavar="P", help=text)
+    return cards
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cards = add_card_arguments(parser)
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
