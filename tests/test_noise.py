@@ -81,7 +81,7 @@ def test_devices_that_meet_once_wait_for_the_slowest(
 
 def test_many_tasks_take_few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean of few lies within half a per cent of that of all, and no fewer are made than the least."""
-    profile, cluster = varying(chain(40), 0.1), star(64)
+    profile, cluster = varying(chain(40, batch=64), 0.1), star(64)
     plan = replicated(profile, 64, synchronisation=ONE_BUCKET)
     seeds: list[int] = []
     disturb = Noise.disturb

@@ -158,12 +158,12 @@ def _spread(launch: Launch) -> Iterator[str]:
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
-        if grid.shard_group:
-            yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"
         yield f"--data-parallel-sharding-strategy {sharded}"
+    if grid.zero_stage and grid.shard_group:
+        yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
     if grid.recomputation == "full":
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     elif grid.recomputation != "none":
