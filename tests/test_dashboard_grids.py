@@ -213,13 +213,13 @@ def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(stor
     now = store.resolved(Configuration(profile="net", cluster="cpu-1g", strategy="data", devices=4, batch_size=8))
     outcome, searched = store.outcome(now), replace(now, strategy="hypergraph")
     assert outcome.run is not None and not any(move.configuration == searched for move in moves(outcome))
-    found = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
-    store.desk.keep(searched, None, found)
+    glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
+    store.desk.keep(searched, None, glance)
     best = advise(store, outcome).best
     assert best is not None and best.move.configuration == searched
     near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
-    store.desk.keep(near, None, replace(found, configuration=near, step_s=found.step_s * 0.9995))
-    store.desk.keep(lean, None, replace(found, configuration=lean, total_bytes=found.total_bytes / 2))
+    store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
+    store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
     assert advise(store, outcome).best.move.configuration == lean  # type: ignore[union-attr]
 
 
