@@ -31,8 +31,8 @@ def test_there_is_one_version() -> None:
 def test_every_target_is_phony_and_documented() -> None:
     phony = re.search(r"^\.PHONY: (.*)$", MAKEFILE, re.MULTILINE)
     assert phony and set(phony[1].split()) == TARGETS
-    told = (ROOT / "CONTRIBUTING.md").read_text() + (ROOT / "README.md").read_text()
-    assert not [name for name in TARGETS - {"clean", "bench-screens"} if f"make {name}" not in told]
+    described = (ROOT / "CONTRIBUTING.md").read_text() + (ROOT / "README.md").read_text()
+    assert not [name for name in TARGETS - {"clean", "bench-screens"} if f"make {name}" not in described]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

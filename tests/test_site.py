@@ -97,8 +97,12 @@ def test_the_notebook_goes_from_a_configuration_to_a_script(
 
 
 def test_the_readme_is_short_and_narrow() -> None:
-    """Outside its tables and outputs it is read in a terminal of 80 columns."""
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert len(lines) <= 120
-    prose = re.sub(r"^```.*?^```", "", "\n".join(lines), flags=re.DOTALL | re.MULTILINE).splitlines()
+    """Outside its tables and outputs it is read in a terminal of 80 columns; each source of accuracy is a line."""
+    text = re.sub(r"^<!-- output.*?^<!-- end", "", (ROOT / "README.md").read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert len(text.splitlines()) <= 106
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE).splitlines()
     assert not [line for line in prose if len(line) > 82 and not line.startswith("|")]
+
+
+def test_every_field_of_a_file_says_what_it_means() -> None:
+    assert "| left out |\n" not in (DOCS / "files.md").read_text() + (DOCS / "api.md").read_text()

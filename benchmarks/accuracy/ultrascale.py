@@ -44,9 +44,8 @@ def source() -> Source:
     return Source(
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
-        "benchmark, on the preset `p5`, as they ran on EFA: what the mechanisms leave over. Tensor groups across nodes "
-        "come out much too short: a gather of 17 MB over 16 GPUs on two nodes takes 0.8 ms in these runs, where NCCL's "
-        "own tests on such nodes take 0.2 ms. What calibrations leave over on sizes and numbers of nodes that they did "
+        "benchmark, on the preset `p5`, as they ran on EFA: what the mechanisms leave over. What "
+        "calibrations leave over on sizes and numbers of nodes that they did "
         "not see stands in [language_models.md](language_models.md).",
         steps=all_predicted(runs),
         calibrated="nine constants of `nanotron-h100`",

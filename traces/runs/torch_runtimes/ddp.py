@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -110,6 +111,7 @@ def train_rank(
 ) -> dict[str, Any]:
     """What each process of `run_ddp` does."""
     torch.manual_seed(0)
+    warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames broadcast_buffers, which 2.6 has
     network = load(model)
     plain = Trained(network.build())
     trained = DistributedDataParallel(
