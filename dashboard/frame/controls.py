@@ -18,6 +18,7 @@ import partitioners
 from dashboard.frame.rail_fields import number, select, slider, two
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import (
+    MOST_CHUNKS,
     MOST_DEVICES,
     MOST_MICROBATCHES,
     MOST_SAMPLES,
@@ -40,7 +41,7 @@ from simulator.units import format_bandwidth, format_time
 from simulator.workload import Profile
 
 BY_STRATEGY = "by the strategy"
-OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "recomputation")
+OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "chunks", "recomputation")
 """Fields that only some strategies take."""
 SHARED = ("nothing", "optimizer state", "gradients, too", "parameters, too")
 """What replicas share out, by stage of ZeRO."""
@@ -93,6 +94,8 @@ CONTROLS: tuple[Control, ...] = (
     Control("pipeline"),
     Control("context"),
     Control("expert"),
+    Control("chunks"),
+    Control("shard_group"),
     Control("zero_stage"),
     Control("recomputation"),
     Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
@@ -120,6 +123,10 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         two(
             number("context", "Context degree", set_to, minimum=1, maximum=MOST_DEVICES),
             number("expert", "Expert degree", set_to, minimum=1, maximum=MOST_DEVICES),
+        ),
+        two(
+            number("chunks", "Virtual stages", set_to, minimum=0, maximum=MOST_CHUNKS),
+            number("shard_group", "Shard group", set_to, minimum=0, maximum=MOST_DEVICES),
         ),
         two(
             number("zero_stage", "ZeRO stage", set_to, minimum=0, maximum=3),
@@ -157,6 +164,8 @@ def applies(field: str, now: Configuration, profile: Profile) -> bool:
     by_network = {
         "context": bool(tokens) or now.context > 1,
         "expert": any(layer.routing for layer in profile.layers) or now.expert > 1,
+        "chunks": now.pipeline > 1 or now.chunks > 1,
+        "shard_group": now.strategy in SHARES_STATES and (bool(tokens) or now.shard_group > 0),
         "recomputation": bool(tokens) or now.recomputation != "none",
         "zero_stage": now.strategy in SHARES_STATES,
         "schedule": not tokens or ("schedule" in taken and (now.strategy != "megatron" or now.pipeline > 1)),

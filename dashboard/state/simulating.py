@@ -300,6 +300,7 @@ def build_plan(
         pipeline=configuration.pipeline,
         context=configuration.context,
         expert=configuration.expert,
+        chunks=configuration.chunks or None,
         recomputation=configuration.recomputation,
         progress=tell,
     )
@@ -309,10 +310,16 @@ def build_plan(
         schedule=None if configuration.schedule == OWN else configuration.schedule,
         synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
         optimizer_state=_optimizer_state(configuration, profile),
-        states=ParameterStates(stage=configuration.zero_stage if configuration.strategy in SHARES_STATES else 0),
+        states=_states(configuration),
         runtime=runtime,
     )
     return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
+
+
+def _states(configuration: Configuration) -> ParameterStates:
+    if configuration.strategy not in SHARES_STATES:
+        return ParameterStates()
+    return ParameterStates(stage=configuration.zero_stage, group=configuration.shard_group)
 
 
 def _optimizer_state(configuration: Configuration, profile: Profile) -> float:

@@ -51,7 +51,7 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "recomputation"})
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "chunks", "recomputation"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2
@@ -251,6 +251,10 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
     }
     if base.optimizer != OWN:
         parameters["optimizer_state"] = OPTIMIZERS[base.optimizer]
+    if base.chunks:
+        parameters["chunks"] = base.chunks
+    if base.shard_group:
+        parameters["shard_group"] = base.shard_group
     if base.zero_stage:
         parameters["zero_stage"] = base.zero_stage
     if base.microbatches is not None:
