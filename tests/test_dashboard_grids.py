@@ -20,6 +20,7 @@ from dashboard.frame.exports import command
 from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import Configuration
+from dashboard.state.measures import shares
 from dashboard.state.simulating import Counted, Outcome, build_plan, glance_of
 from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
@@ -231,3 +232,13 @@ def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
     assert outcome.counted is not None and outcome.counted.report.tasks > 40_000_000, outcome.reason
     assert glance_of(outcome).ran and len(pickle.dumps(outcome)) < 5 * 10**6
     assert time.process_time() - began_s < 10  # on a busy machine; 2 s alone
+
+
+def test_shares_tell_launches_from_bubble(store: Store) -> None:
+    """Of devices that wait for nothing but their host the bubble is that of the report, and all adds up to the step."""
+    outcome = store.outcome(on("dense", tensor=2, pipeline=4, batch_size=64))
+    assert outcome.run is not None and outcome.cluster is not None
+    split, report = shares(outcome.run, outcome.cluster), outcome.run.report
+    parts = {share.name: share.ratio for share in split.total}
+    assert parts["bubble"] == pytest.approx(report.bubble_ratio) and parts["host launches"] > 0
+    assert sum(parts.values()) == pytest.approx(1.0)
