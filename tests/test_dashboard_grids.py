@@ -15,13 +15,15 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.frame.controls import CONTROLS, applies, rail, remarks
+from dashboard.frame.controls import CONTROLS, applies, rail
 from dashboard.frame.exports import command
+from dashboard.frame.remarks import remarks
 from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import shares
-from dashboard.state.simulating import Counted, Outcome, build_plan, glance_of
+from dashboard.state.planning import build_plan
+from dashboard.state.simulating import Counted, Outcome, glance_of
 from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main

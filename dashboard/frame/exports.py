@@ -12,7 +12,8 @@ import partitioners
 from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome, batch_of
+from dashboard.state.planning import batch_of
+from dashboard.state.simulating import Outcome
 from dashboard.state.splits import effective_split
 from simulator import collectives, files
 from simulator.cluster import Cluster

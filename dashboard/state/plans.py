@@ -18,7 +18,8 @@ from typing import Any
 import partitioners
 from dashboard.state.caps import searches
 from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.simulating import Request, batch_of, changed_cluster, usual_cluster
+from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
+from dashboard.state.simulating import Request
 from dashboard.state.store import Store
 from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
 from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
-from dashboard.state.simulating import batch_of
+from dashboard.state.planning import batch_of
 from partitioners._grid_choices import divisible
 from partitioners.megatron import separable_units
 from simulator.language_models.grids import Divisible

@@ -15,7 +15,7 @@ from typing import Any
 
 import partitioners
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
-from dashboard.state.simulating import batch_of, changed_cluster
+from dashboard.state.planning import batch_of, changed_cluster
 from dashboard.state.sizes import DEGREES
 from dashboard.state.store import Store
 from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
