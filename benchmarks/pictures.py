@@ -72,9 +72,9 @@ def take(browser: Any, site: str, picture: Picture, path: Path) -> None:
     until(page, "() => !!document.querySelector('#advice > .advice:not(.figure-note)')", timeout_s=240)
     until(page, "() => !document.querySelector('#strategies').innerText.includes('background')", timeout_s=240)
     if picture.whole:  # in a window of its size: a table is drawn as far as it can be seen
-        page.set_viewport_size({
-            "width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight"),
-        })  # fmt: skip
+        page.set_viewport_size(
+            {"width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight")}
+        )
     page.wait_for_timeout(1500)
     (page.locator(picture.element) if picture.element else page).screenshot(path=str(path))
     page.close()

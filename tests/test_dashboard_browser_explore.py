@@ -195,6 +195,7 @@ def test_the_main_path_by_keyboard_alone(page: Any, site: str) -> None:
             break
     assert names[-1] == "c-strategy"
     page.keyboard.press("Enter")
+    page.locator("[role=option]:visible").first.wait_for()
     page.keyboard.press("ArrowUp")
     page.keyboard.press("Enter")
     until(page, "() => new URLSearchParams(location.search).get('strategy') !== 'pipeline'")

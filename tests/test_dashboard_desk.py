@@ -270,7 +270,7 @@ def test_a_search_without_an_answer_leaves_the_links_in_place() -> None:
     assert not remarks(ended)["inter_bandwidth"].disabled
 
 
-def _talks_at_length(pipe: Connection, niceness: int) -> None:
+def _talks_at_length(pipe: Connection, niceness: int, answer: object) -> None:
     """A worker's life with one answer that no pipe holds."""
     pipe.send(("ready", None))
     pipe.recv()
@@ -293,7 +293,7 @@ def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkey
     process.kill()
 
 
-def _ends_at_once(pipe: Connection, niceness: int) -> None:
+def _ends_at_once(pipe: Connection, niceness: int, answer: object) -> None:
     """A worker's life that ends before its first word."""
     os._exit(3)
 

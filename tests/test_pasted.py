@@ -85,7 +85,9 @@ def test_the_summary_quotes_the_page() -> None:
     table = re.search(r"\| published \| ours \|.*?<!-- end -->", text, re.DOTALL)
     assert table
     ours = " ".join(line.split("|")[2] for line in table[0].splitlines()[2:-1])
-    pages = text.replace(table[0], "") + (ROOT / "docs" / "scaling.md").read_text()
+    pages = text.replace(table[0], "") + "".join(
+        (ROOT / "docs" / name).read_text() for name in ("scaling.md", "convergence.md")
+    )
     for number, unit in re.findall(r"(\d+\.\d+) ?(%|x)", ours):
         digits = len(number.partition(".")[2])
         quoted = [float(other) for other in re.findall(rf"(\d+\.\d+){unit}", pages)]

@@ -24,7 +24,7 @@ from simulator.files import write_text_atomic
 from simulator.report.evidence import WORDS
 
 SOURCES = (
-    *("neusight", "sailor", "ddp_buckets", "bytedance"),
+    *("neusight", "nvidia_mxnet", "nvidia_tensorflow", "nvidia_pytorch", "sailor", "ddp_buckets", "bytedance"),
     *(
         "ultrascale",
         "llm_foundry",

@@ -151,7 +151,7 @@
     const shown = answer.ran && !answer.undrawn ? `${answer.query}${answer.best ? `&best=${answer.best}` : ""}` : null;
     // The tasks of one plan of a search are not those of the next.
     if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
-    Object.assign(ns, { query: answer.query, shown, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
+    Object.assign(ns, { query: answer.query, shown, words: answer.words, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
     last = answer;
     const seen = pane();

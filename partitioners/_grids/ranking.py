@@ -89,17 +89,19 @@ def ranked_grids(
     *,
     top: int = 5,
     strategies: Collection[str] = STRATEGIES,
-    zero_stage: int | None = None,
+    wanted: Callable[[TrainingGrid], bool] = lambda grid: True,
     progress: Callable[[str], None] | None = None,
     show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
+    bounds: GridBounds | None = None,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    show: is shown the ranking so far after every simulated grid. Raises InputError where there is no candidate.
+    wanted: whether a grid is among what is asked for. show: is shown the ranking so far after every simulated grid.
+    bounds: those worked out of a cluster that is no slower. Raises InputError where there is no candidate.
     """
-    ranking, bounds = Ranking(), GridBounds(card, profile, cluster, stack)
+    ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
@@ -122,14 +124,14 @@ def ranked_grids(
         if grid.pipeline > 1 and grid.accumulation < fewest:
             rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             raise InputError(rule)
-        return bounds.bound(grid)
+        return least.bound(grid)
 
     search = ChoiceSearch(
         profile=profile, runtime=stack.runtime, simulate=simulate, bound=bound, group=lambda each: split_of(_grid(each))
     )
     step = StepSettings(batch_size=batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
     tried = [each for name in strategies for each in choices(name, profile, cluster, step)]
-    tried = [each for each in tried if each.grid and zero_stage in (None, each.grid.zero_stage)]
+    tried = [each for each in tried if each.grid and wanted(each.grid)]
     rule = (
         f"a number of replicas that divides {cluster.workers} devices divides the batch, and each takes at most "
         f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
@@ -141,7 +143,7 @@ def ranked_grids(
         search.add(choice, cluster)
     ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
     ranking.simulated.sort(key=_rank)
-    ranking.too_large = [(_grid(choice), least) for choice, least in search.too_large]
+    ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
     ranking.bounded, ranking.bound_s = [_grid(choice) for choice in search.left], search.least
     return ranking

@@ -148,8 +148,8 @@ def strategy_names(text: str) -> list[str]:
 def best_of_strategy(
     name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace
 ) -> tuple[StrategyChoice, Run]:
-    """The best of what there is to try of a strategy; what `simulate` makes where options of its own are given, or where
-    it searches by itself. Raises InputError where it cannot be built."""
+    """The best of what there is to try of a strategy; where options of its own are given, or where it searches by
+    itself, what `simulate` makes. Raises InputError where it cannot be built."""
     import partitioners
     from partitioners._choice_search import best_choice
     from simulator.run import run as simulate

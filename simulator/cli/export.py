@@ -16,6 +16,7 @@ import ast
 import importlib
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from simulator.exports import RUNTIMES
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
+    from simulator.cluster import Cluster
     from simulator.exports.script import TrainedModel
     from simulator.plan import Plan
     from simulator.workload import Profile
@@ -59,10 +61,12 @@ def run(args: argparse.Namespace) -> int:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
+    cluster = _cluster_of(plan)
+    begun = _torchrun(cluster, shape.devices)
     if args.to == "torchtitan":
         text = runtime.text(plan, shape, command, lines)
     elif args.to == "megatron":
-        text = runtime.text(plan, shape, command, lines, profile)
+        text = runtime.text(plan, shape, command, lines, profile, begun)
     else:
         from simulator.exports.script import script
 
@@ -73,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
             limits=lines,
             model=_trained_model(args, profile),
             ranks=shape.devices,
+            torchrun=begun,
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, plan),
+            predicted_s=_predicted_s(profile, cluster, plan),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -99,16 +104,33 @@ def _profile_of(plan: Plan) -> str:
     return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
 
 
-def _predicted_s(profile: Profile, plan: Plan) -> float | None:
+def _cluster_of(plan: Plan) -> Cluster | None:
+    """The cluster of the plan's command; None where it records none."""
+    from simulator.cli import _planned
+
+    if len(shlex.split(plan.command)) < 2:
+        return None
+    return _options.read_cluster(_planned.made_by(plan), plan.synchronisation.collective)
+
+
+def _torchrun(cluster: Cluster | None, devices: int) -> str:
+    """torchrun with a process for each device, on its hosts where they have as many each, else on one."""
+    from simulator.exports.launch import torchrun
+
+    hosts = Counter(device.host for device in cluster.devices[:devices]) if cluster else Counter()
+    even = hosts.total() == devices and len(set(hosts.values())) == 1
+    return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
+
+
+def _predicted_s(profile: Profile, cluster: Cluster | None, plan: Plan) -> float | None:
     """Seconds of a step on the cluster of the plan's command; None where it records none."""
     from simulator.cli import _planned
     from simulator.run import step_report
 
-    if len(shlex.split(plan.command)) < 2:
+    if cluster is None:
         return None
-    settings = _planned.made_by(plan)
-    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
-    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
+    runtime = _options.read_runtime(_planned.made_by(plan), profile)
+    return step_report(profile, cluster, plan, runtime=runtime).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:

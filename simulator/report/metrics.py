@@ -65,7 +65,8 @@ class Report:
     samples_per_s: float
     """batch_size / step_s."""
     speedup: float
-    """The batch on one worker, without any waiting, / step_s."""
+    """Samples per second over those of one worker with an equal part of the batch, which waits for nobody (weak
+    scaling)."""
     efficiency: float
     """speedup / number of workers."""
     load_balance_ratio: float
@@ -138,7 +139,8 @@ def report_of(
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
-    one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
+    part = -(-plan.batch_size // cluster.workers)
+    one_s = one_device_s(profile, cluster, part, fmean(plan.work or (1.0,))) * plan.batch_size / part
     shares = totals.shares(carried)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)

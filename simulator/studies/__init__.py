@@ -4,6 +4,7 @@ accumulation    a batch larger than the devices hold at once: micro-batches whos
 architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
 asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and their steady-
                 state throughput
+bandwidth_need  which network plans need: the step of the best of several over the bandwidth of one tier of links
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
 by_message      one all-reduce message by message, with late devices and unequal links
