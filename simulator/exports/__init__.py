@@ -10,6 +10,8 @@ pipelining   torch.distributed.pipelining, as a script
 torchtitan   its TOML file
 nanotron     its YAML file, of cards alone
 megatron     Megatron-LM's arguments, as a shell script
+chakra       no runtime: a plan's step as MLCommons' execution traces, one per rank, which simulators run
 """
 
 RUNTIMES = ("ddp", "fsdp2", "pipelining", "torchtitan", "megatron")
+TRACES = "chakra"
