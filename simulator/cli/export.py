@@ -3,9 +3,9 @@
     shardscope export plan.json --to ddp --model mine:net --input-shape 3x224x224 --output train.py
     torchrun --nproc-per-node 4 train.py
 
-ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan is its TOML file, megatron a shell
-script with Megatron-LM's arguments; chakra is a folder with an execution trace of each rank, as ASTRA-sim runs them.
-What the runtime does otherwise than planned is printed and written into the file.
+ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan and megatron are shell scripts with
+their options; chakra is a folder with an execution trace of each rank, as ASTRA-sim runs them. What the runtime does
+otherwise than planned is printed and written into the file.
 Model and input are those of the capture, where the profile was captured from one. A script prints each step's loss and
 time beside the predicted one, which `shardscope check` reads.
 """
