@@ -127,8 +127,16 @@ def test_grids_are_judged_by_the_memory_of_the_cluster(tmp_path: Path, capsys: p
     assert 16 * 2**30 < grid["peak_bytes"] <= 32 * 2**30 and grid["fit"] == "fits"
 
 
+@pytest.mark.parametrize("devices", ["2", "8"])
+def test_what_would_make_virtual_stages_fit_is_looked_for(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 devices take 8 samples, so that micro-batches cannot become smaller."""
+    options = ("--cluster", "dgx-h100", "--devices", devices, "--strategy", "megatron", "--set", "pipeline=2")
+    assert shardscope("simulate", "llama3-8b", *options, "--set", "chunks=2") == 0
+    assert "best change: " in capsys.readouterr().out
+
+
 def test_what_would_make_it_fit_does(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("simulate", *COMMANDS["a language model"][1:])
+    command = ("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1")
     assert shardscope(*command) == 0
     _, _, fits, _, change, *_ = capsys.readouterr().out.splitlines()
     options = re.fullmatch(r"best change: (.*--recompute \d+.*) \(([\d.]+) GiB, step [\d.]+ s\)", change)

@@ -160,7 +160,7 @@ def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:
     peak = 16 * accelerator("h100").flops_per_s
     assert best.mfu == pytest.approx(64 * 512 / seconds[0] * SMALL.flops_per_token / peak)
     with pytest.raises(InputError, match="batch_size is 3"):
-        ranked_grids(replace(SMALL, heads=1, layers=1), profile, cluster, NANOTRON, 3)
+        ranked_grids(SMALL, profile, nodes(64), NANOTRON, 3)
 
 
 def test_a_stack_has_the_gpus_of_a_cluster() -> None:

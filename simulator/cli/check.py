@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
                 "recorded_steps_s": recorded.steps_s,
                 "recorded_s": recorded.step_s,
                 "predicted_s": done.report.step_s,
+                "expected_s": interval.middle_s,
                 "peak_memory_bytes": done.report.peak_memory_bytes,
                 "fit": done.report.fit,
                 "recorded_causes_s": recorded.causes_s,
@@ -103,7 +104,7 @@ def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:
 def _print(
     recorded: RecordedPhases, predicted: Mapping[str, float], done: Run, device: int, interval: StepInterval
 ) -> None:
-    console, step_s, plan_s = _tables.new_console(), recorded.step_s, done.report.step_s
+    console, step_s, plan_s = _tables.new_console(), recorded.step_s, interval.middle_s
     count = len(recorded.steps_s)
     between = f", the median of {count} ({_range(min(recorded.steps_s), max(recorded.steps_s))})" if count > 1 else ""
     error = f"error of the prediction {plan_s / step_s - 1:+.1%}"
@@ -112,7 +113,7 @@ def _print(
     expected = _range(interval.low_s, interval.high_s)
     _tables.say(console, f"{'inside' if inside else 'outside'} the 90% range of the prediction, {expected}")
     name = f"device {device} {done.report.devices[device].name}"
-    console.print("", _by_cause(name, recorded, predicted, step_s - plan_s))
+    console.print("", _by_cause(name, recorded, predicted, step_s - done.report.step_s))
     if recorded.causes_s:
         longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
         cause = max(longer, key=lambda name: abs(longer[name]))

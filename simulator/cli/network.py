@@ -43,9 +43,7 @@ COLUMN = "per_device_bandwidth_bytes_per_s"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.set_defaults(objective="step", runtime=None)
-    cards = parser.add_argument_group("where PROFILE is a model card")
-    cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
-    cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    _grids.add_card_arguments(parser)
     parser.add_argument("--budget", metavar="TIME", type=_values.time, help="time to search for plans (default 20s)")
     parser.add_argument(
         "--output", metavar="FILE", action="append", default=[], type=Path,
@@ -111,7 +109,8 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
         network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
         left = iter(range(TRIED, -1, -1))
         ranking = ranked_grids(
-            of.card, of.profile, network, of.stack, of.batch, top=1, zero_stage=args.zero, bounds=bounds,
+            of.card, of.profile, network, of.stack, of.batch, top=1, bounds=bounds,
+            wanted=lambda grid: args.zero in (None, grid.zero_stage),
             time_left_s=lambda left=left: min(next(left, 0), ends_s - perf_counter()),  # type: ignore[misc]
         )  # fmt: skip
         splits = list(best_of_splits(ranking.runs))[:KEPT]

@@ -20,7 +20,8 @@ from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
-    from partitioners._plan_search import ChoiceBound, PlanSearch, Tally
+    from partitioners._choice_search import ChoiceBound
+    from partitioners._plan_search import PlanSearch, Tally
     from simulator.cluster import Cluster
     from simulator.sweep.bounds import Bound
     from simulator.workload import Profile

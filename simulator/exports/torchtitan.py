@@ -147,6 +147,8 @@ def _check_grid(launch: Launch) -> None:
             f"whole "
             f"blocks, and splits stages by itself; take megatron"
         )
+    if grid.chunks > 2:
+        raise InputError(f"chunks is {grid.chunks}: torchtitan gives a device two stages; take chunks 2 or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
     if region % grid.expert:
         raise InputError(

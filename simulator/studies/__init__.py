@@ -14,36 +14,3 @@ scaling_figure  the pictures of a scaling study: a plain Plotly figure of four p
                 alone
 what_if         sensitivity of a step: the same plan simulated again with one resource twice as fast
 """
-
-from simulator.studies.accumulation import Choice, best, choices
-from simulator.studies.architectures import Architecture, architecture, device_counts
-from simulator.studies.asynchronous import run_asynchronously
-from simulator.studies.by_message import AllReduceByMessage, all_reduce_by_message, collectives_by_message
-from simulator.studies.explain import Explanation, crossing_words, describe, explain
-from simulator.studies.scaling import ScalingResult, ScalingStudy, replicated, scale, usage_at
-from simulator.studies.scaling_figure import COLOURS, figure, throughput
-
-__all__ = [
-    "COLOURS",
-    "AllReduceByMessage",
-    "Architecture",
-    "Choice",
-    "Explanation",
-    "ScalingResult",
-    "ScalingStudy",
-    "all_reduce_by_message",
-    "architecture",
-    "best",
-    "choices",
-    "collectives_by_message",
-    "crossing_words",
-    "describe",
-    "device_counts",
-    "explain",
-    "figure",
-    "replicated",
-    "run_asynchronously",
-    "scale",
-    "throughput",
-    "usage_at",
-]
