@@ -146,7 +146,9 @@ class ChoiceSearch:
 
 def _capacity(cluster: Cluster) -> float:
     """Of the largest device: more than that fits nowhere."""
-    return max((inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices), default=inf)
+    sizes = (inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices)
+    most: float = cluster.kept.get(_capacity, lambda: max(sizes, default=inf))
+    return most
 
 
 def best_choice(
