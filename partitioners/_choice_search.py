@@ -95,25 +95,26 @@ class ChoiceSearch:
         heappush(self.queue, (self.score(bound, cluster), self.added, Queued(choice, cluster, plan, bounded)))
 
     def run(self, top: int, goes_on: Callable[[], bool]) -> bool:
-        """Judge until the best `top` groups are certain, which it returns."""
+        """Judge until the best `top` groups are certain, which it returns; goes_on: asked before each further plan."""
         while self.queue:
-            bound, _, candidate = self.queue[0]
+            bound, _, queued = self.queue[0]
             if sum(score <= bound for score in self.best.values()) >= top:
                 return True
-            if not goes_on():
+            tighter = queued.choice.grid is not None and queued.bounded < len(self.bounds)
+            if not tighter and not goes_on():
                 return False
             heappop(self.queue)
+            if tighter:
+                self._put(queued)
+                continue
             try:
-                self._judge(candidate)
+                self._judge(queued)
             except (InputError, MissingExtraError) as error:
-                self.refused.append((candidate.choice, str(error)))
+                self.refused.append((queued.choice, str(error)))
         return True
 
     def _judge(self, queued: Queued) -> None:
         choice, cluster, plan, bounded = queued
-        if choice.grid is not None and bounded < len(self.bounds):
-            self._put(queued)
-            return
         if plan is None:
             plan = choice.plan(self.profile, cluster)
             if not bounded:

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
+from partitioners._stages.block_layout import sequence_microbatches
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.costs.sample_shares import balanced_shares
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Profile
+
+STEP_OPTIONS = {"microbatches": None}
+"""Left open, micro-batches are as `sequence_microbatches` has them."""
 
 
 def partition(
@@ -27,17 +31,20 @@ def partition(
     devices, samples are shared out as evenly as whole samples allow.
     Raises InputError when a micro-batch has fewer samples than there are workers.
     """
-    workers, microbatches = cluster.workers, step.microbatches or 1
-    if step.microbatch_size < workers:
+    workers = cluster.workers
+    microbatches = step.microbatches or sequence_microbatches(profile, step.batch_size, workers)
+    samples = step.batch_size // microbatches
+    if samples < workers:
         raise InputError(
-            f"batch_size {step.batch_size} in {microbatches} micro-batch(es) gives {step.microbatch_size} samples to "
+            f"batch_size {step.batch_size} in {microbatches} micro-batch(es) gives {samples} samples to "
             f"{workers} devices, and each needs one; use a batch size of at least {workers * microbatches}, fewer "
             f"micro-batches or fewer devices"
         )
     uneven = balance and len(set(cluster.speeds[:workers])) > 1
-    shares = balanced_shares(profile, cluster, step.microbatch_size) if uneven else ()
+    shares = balanced_shares(profile, cluster, samples) if uneven else ()
     sharding = Sharding(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
-    return Partition(placements={layer.name: sharding for layer in profile.layers})
+    placements = {layer.name: sharding for layer in profile.layers}
+    return Partition(placements=placements, microbatches=microbatches)
 
 
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:

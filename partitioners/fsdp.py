@@ -7,10 +7,12 @@ states are shared.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
 from partitioners._stages.recomputed_layers import recomputed_segments
+from partitioners.data import STEP_OPTIONS as STEP_OPTIONS
 from partitioners.data import partition as replicated
 from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
@@ -38,9 +40,9 @@ def partition(
     """
     units = separable_units(profile)
     segments = recomputed_segments(profile, units, (), recomputation)
-    placements = replicated(profile, cluster, step, balance=False).placements
     states = ParameterStates(stage=ZERO_STAGE, group=group)
-    return Partition(placements=placements, schedule="sequential", recomputed=segments, states=states)
+    replicas = replicated(profile, cluster, step, balance=False)
+    return replace(replicas, schedule="sequential", recomputed=segments, states=states)
 
 
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:

@@ -18,19 +18,23 @@ import numpy.typing as npt
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
-from partitioners._stages.block_layout import LAYOUTS, is_attention, laid_out_stages, named_blocks
+from partitioners._stages.block_layout import (
+    LAYOUTS,
+    is_attention,
+    laid_out_stages,
+    named_blocks,
+    sequence_microbatches,
+)
 from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.schedules import load
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
-from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.workload import Layer, Profile
 
 STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
-"""Left open, a pipeline of sequences has micro-batches of one for each replica, any other network one micro-batch.
-Without stages micro-batches are sequential."""
+"""Left open, micro-batches are as `sequence_microbatches` has them. Without stages they are sequential."""
 Devices = npt.NDArray[np.int64]
 
 
@@ -74,7 +78,7 @@ def partition(
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)
     replicas = cluster.workers // group
     _require_experts(profile, expert, replicas, context)
-    microbatches = step.microbatches or _microbatches(profile, step.batch_size, replicas, pipeline)
+    microbatches = step.microbatches or sequence_microbatches(profile, step.batch_size, replicas, pipeline)
     samples = step.batch_size // microbatches
     if samples < replicas:
         raise InputError(
@@ -134,14 +138,6 @@ def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping
         and placements[layer.name].shape[4:] == (1, 1)
         and any(is_read_whole(layer, layers[reader]) for reader in readers)
     )
-
-
-def _microbatches(profile: Profile, batch_size: int, replicas: int, pipeline: int) -> int:
-    """As many as give each replica of a pipeline one sequence, or as few more as divide the batch."""
-    if pipeline == 1 or not any(map(is_attention, profile.layers)):
-        return 1
-    most = min(max(batch_size // replicas, 1), MOST_MICROBATCHES)
-    return next(count for count in range(most, 0, -1) if batch_size % count == 0)
 
 
 def separable_units(profile: Profile) -> list[range]:

@@ -98,12 +98,12 @@ def _without_none(kind: Any) -> Any:
 def validated(path: Path, content: object, kind: type[T]) -> T:
     """`content` as a `kind`, its schema number checked and taken off."""
     if not isinstance(content, dict):
-        raise InputError(f"{path}: holds {_shown(content)}: a {_file_kind(kind)} file is a mapping of keys to values")
+        raise InputError(f"{path}: holds {_shown(content)}: a {file_kind(kind)} file is a mapping of keys to values")
     other = kind_of(content)
     if other and not SIGNS[other] <= set(keys_at(kind, ())):
-        raise InputError(f"{path}: this is a {other}: a {_file_kind(kind)} is needed here; name another file")
+        raise InputError(f"{path}: this is a {other}: a {file_kind(kind)} is needed here; name another file")
     if "schema" not in content:
-        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {_file_kind(kind)} file?")
+        raise InputError(f"{path}: schema is missing: it is {SCHEMA}; is this a {file_kind(kind)} file?")
     fields = dict(content)
     schema = fields.pop("schema")
     if schema != SCHEMA or isinstance(schema, bool):
@@ -169,7 +169,7 @@ def keys_at(kind: type, loc: Iterable[object]) -> list[str]:
     return sorted(field.name for field in dataclasses.fields(type_at))
 
 
-def _file_kind(kind: type) -> str:
+def file_kind(kind: type) -> str:
     """What people call a file of `kind`."""
     return {"Specification": "sweep"}.get(kind.__name__) or re.sub(
         r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__.removesuffix("File")

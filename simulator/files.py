@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from simulator import file_gate, owned_files, repetition
 from simulator.errors import InputError, UnknownNameError
 from simulator.file_content import SCHEMA as SCHEMA
-from simulator.file_content import in_si_units, kind_of, validated
+from simulator.file_content import file_kind, in_si_units, kind_of, validated
 from simulator.workload import Profile
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def write_bytes_atomic(path: str | Path, content: bytes) -> None:
 
 def is_path(source: str | Path) -> bool:
     """Whether `source` is a file's path; a bare word that names no file is looked up as a name."""
-    return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix != "" or os.sep in source
+    suffixes = (".json", *YAML)
+    return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix in suffixes or os.sep in source
 
 
 def _library_folder() -> resources.abc.Traversable:
@@ -161,8 +162,8 @@ def read_json(path: Path, kind: type[T], prepare: Callable[[Any], Any] = lambda 
     try:
         content = prepare(file_gate.json_content(file_gate.read_text(path)))
     except InputError as error:
-        hint = "; this kind of file is JSON, and its name says YAML" if path.suffix in YAML else ""
-        raise InputError(f"{path}: {error}{hint}") from None
+        hint = f"; a {file_kind(kind)} file is JSON{', and its name says YAML' if path.suffix in YAML else ''}"
+        raise InputError(f"{path}: {error}{hint if 'JSON' in str(error) else ''}") from None
     return validated(path, content, kind)
 
 

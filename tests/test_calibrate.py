@@ -251,7 +251,10 @@ def test_loopback_is_measured_where_there_is_no_lab(
     assert "over loopback, unshaped" in cluster.sources[0] and cluster.sources[0] in out
     runtime = read_runtime(tmp_path / "out.yaml")
     assert runtime.rendezvous and runtime.pass_overhead_s > 0 and "a pass of torch's pipelines" in out
-    assert "copies gradients in" in cluster.sources[-1] and "--compression-cost" in out
+    assert "copies gradients in" in cluster.sources[-1] and cluster.sources[-1] in out
+    advised = cluster.sources[-1].partition("is set: ")[2].removesuffix(" (a GB) predicts it").split()
+    command = ["simulate", "vgg_small", "--cluster", str(tmp_path / "out.yaml"), "--strategy", "data"]
+    assert cli.main([*command, *advised]) == 0 and len(advised) == 4
     assert sum(cluster.host_cores.values()) == len(os.sched_getaffinity(0))
 
 

@@ -131,6 +131,16 @@ def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
     assert job["training"] == {"local_batch_size": 16, "global_batch_size": 16}
 
 
+def test_a_script_is_started_on_the_hosts_of_its_cluster(tmp_path: Path) -> None:
+    words = ("resnet50_v100", "--cluster", "p3-8xlarge", "--devices", "8", "--strategy", "data", "--output")
+    assert shardscope("partition", *words, tmp_path / "plan.json") == 0
+    for runtime in ("megatron", "ddp"):
+        script = tmp_path / runtime
+        model = ("--model", "mine:net", "--input-shape", "3x224x224") if runtime == "ddp" else ()
+        assert shardscope("export", tmp_path / "plan.json", "--to", runtime, *model, "--output", script) == 0
+        assert "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend" in script.read_text()
+
+
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     made = files.read_plan(plan(tmp_path, "data"))
     split = {name: Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}
@@ -142,7 +152,7 @@ def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     text = (tmp_path / "run.sh").read_text()
     for argument in (
         *("--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 1", "--micro-batch-size 8"),
-        *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nproc-per-node 4"),
+        *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nnodes 1 --nproc-per-node 4"),
     ):
         assert argument in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import log2
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.operators import operator_tables
 from partitioners import make_plan
 from simulator.cluster import Device
-from simulator.errors import UnknownNameError
+from simulator.errors import InputError, UnknownNameError
 from simulator.language_models.accelerators import ACCELERATORS, accelerator
 from simulator.language_models.block import AttentionShape, BlockOperator, ProductShape
 from simulator.language_models.card_files import read_card
@@ -142,11 +143,38 @@ def test_scores_that_are_written_cost_by_the_head() -> None:
     assert many[0] > 1.5 * few[0] and many[1] > 1.5 * few[1]
 
 
+def test_heads_of_an_odd_width_leave_matrix_units() -> None:
+    """4 s^2 w FLOP a head at 19.5 TFLOP/s are most of it."""
+    odd, even = (scored_attention_seconds(1, 2048, 8, width, A100, FAST)[0] for width in (225, 216))
+    assert odd > 4 * 8 * 2048**2 * 225 / A100.fp32_flops_per_s > 5 * even
+
+
 def test_a_weight_gradient_is_added_by_its_product_or_apart() -> None:
     of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=4096, inputs=4096, outputs=4096))
     apart, fused = (DeviceModel(fused_accumulation=fused) for fused in (False, True))
     assert operator_seconds(of, A100, fused)[1] >= operator_seconds(of, A100, apart)[1]
     assert accumulation_seconds(10**9, A100, fused) == 0 < accumulation_seconds(10**9, A100, apart)
+
+
+@pytest.mark.parametrize(("precision", "cast_bytes"), [("fp8", 6), ("fp8-block", 4), ("mxfp8", 4)])
+def test_products_of_8_bits_are_twice_as_fast_and_their_operands_are_cast(
+    precision: Literal["fp8", "fp8-block", "mxfp8"], cast_bytes: int
+) -> None:
+    """Forward what comes in and the weights are cast, backward the gradient; the head stays in 16 bits."""
+    h100, rows, inputs, outputs = accelerator("h100"), 8192, 4096, 14336
+    shape = ProductShape(rows=rows, inputs=inputs, outputs=outputs)
+    device = DeviceModel(precision=precision)
+    twice, rate = replace(h100, flops_per_s=h100.fp8_flops_per_s), device.memory_bytes_per_s(h100)
+    orders = (rows, inputs, outputs), (rows, outputs, inputs), (inputs, rows, outputs)
+    forward_s, data_s, weights_s = (product_seconds(*order, twice, rate, operand_bytes=1) for order in orders)
+    made = operator_seconds(BlockOperator(name="gate_up", kind="linear", shape=shape), h100, device)
+    casts = (rows + outputs) * inputs, rows * outputs
+    cast_s = [cast_bytes * elements / rate for elements in casts]
+    assert made == pytest.approx((forward_s + cast_s[0], data_s + weights_s + cast_s[1]))
+    whole = BlockOperator(name="head", kind="linear", shape=shape)
+    assert operator_seconds(whole, h100, device) == operator_seconds(whole, h100, DeviceModel())
+    with pytest.raises(InputError, match="a100 multiplies no numbers of 8 bits"):
+        operator_seconds(BlockOperator(name="down", kind="linear", shape=shape), A100, device)
 
 
 def test_a_part_of_an_operator() -> None:

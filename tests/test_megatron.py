@@ -231,7 +231,8 @@ def test_a_block_on_two_stages_is_recomputed_on_each() -> None:
         ("modelled", 32, {"pipeline": 2, "tensor": 2}, None, 16),  # two replicas
         ("modelled", 32, {"pipeline": 2, "tensor": 2}, 4, 4),
         ("modelled", 10, {"pipeline": 2}, None, 2),  # of four replicas two have two sequences
-        ("modelled", 32, {"tensor": 2}, None, 1),
+        ("modelled", 32, {"tensor": 2}, None, 8),
+        ("gpt2_large_h100", 32, {"tensor": 2}, None, 1),
         ("gpt2_large_h100", 32, {"pipeline": 4}, None, 16),
         ("vgg_digits", 32, {"pipeline": 2}, None, 1),
     ],

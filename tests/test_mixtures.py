@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 from test_closed_forms import star
 from test_megatron import CARD, STACK, settings
@@ -19,6 +20,7 @@ from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import operator_seconds
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
@@ -122,6 +124,16 @@ def test_bytes_of_tokens_are_those_of_the_closed_form(
     expected = 2 * travelling * routed + travelling * logits + inside - of_ffn
     assert volume.forward - without.forward == pytest.approx(2 * expected)
     assert volume.backward - without.backward == pytest.approx(2 * expected)
+
+
+def test_experts_have_the_tokens_of_all_that_share_them() -> None:
+    """Four devices with two of eight experts each: their products are those of four times the tokens, for each expert,
+    not those of all experts with the tokens of one device."""
+    plan = make_plan("megatron", PROFILE, star(4), settings(8), expert=4)
+    model, position = ShardedModel(PROFILE, plan), PROFILE.index["blocks.0.gate"]
+    each = [seconds / 4 for seconds in shard_seconds(PROFILE, PROFILE.layers[position], 8)]
+    assert model.pass_seconds(position) == pytest.approx(np.repeat(each, 4).reshape(2, 4))
+    assert sum(each) < sum(shard_seconds(PROFILE, PROFILE.layers[position], 2))
 
 
 def test_dropped_tokens_move_nowhere() -> None:

@@ -10,11 +10,13 @@ from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
 from test_tied_parameters import by_sample, tied_profile
 
+from partitioners import make_plan
 from simulator.errors import InputError, UnknownNameError
+from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Plan, Sharding, Synchronisation
+from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
@@ -46,7 +48,9 @@ def data_plan(profile: Profile, devices: int, states: ParameterStates, microbatc
 def states_of(case: Case) -> ParameterStates:
     parameters = case["parameters"]
     return ParameterStates(
-        stage=parameters["stage"], group=parameters["z"], each_microbatch=parameters["reduce_every_microbatch"]
+        stage=parameters["stage"],
+        group=parameters["z"] if parameters["stage"] else 0,
+        each_microbatch=parameters["reduce_every_microbatch"],
     )
 
 
@@ -205,6 +209,14 @@ def test_what_is_gathered_is_dropped(recomputed: tuple[tuple[str, ...], ...]) ->
         graph = run(profile, star(4), plan).graph
         kept = np.bincount(graph.allocation_device, weights=graph.allocation_bytes, minlength=4)
         assert kept == pytest.approx(np.zeros(4), abs=1e-6)
+
+
+def test_a_strategy_that_shares_states_takes_groups_without_naming_the_stage() -> None:
+    step = StepSettings(batch_size=4, states=ParameterStates(group=2))
+    plan = make_plan("fsdp", read_profile("vgg_digits"), star(4), step)
+    assert (plan.states.stage, plan.states.group) == (3, 2)
+    with pytest.raises(InputError, match="nothing is shared out"):
+        make_plan("data", read_profile("vgg_digits"), star(4), step)
 
 
 @pytest.mark.parametrize("chunks", [2, 3])

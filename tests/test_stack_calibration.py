@@ -118,6 +118,14 @@ def test_a_missing_column_is_named(column: str, tmp_path: Path) -> None:
         measured_plans(runs(tmp_path, {name: value for name, value in RUN.items() if name != column}))
 
 
+def test_columns_that_may_be_there_say_the_rest_of_a_plan(tmp_path: Path) -> None:
+    more = {"kv_heads": "2", "experts": "8", "experts_per_token": "2", "cp": "2", "ep": "2", "recomputation": "full"}
+    plain, mixture = measured_plans(runs(tmp_path, RUN | dict.fromkeys(more, ""), RUN | more))
+    assert plain == measured_plans(runs(tmp_path, RUN))[0]
+    assert mixture.card == replace(plain.card, kv_heads=2, experts=8, experts_per_token=2)
+    assert mixture.grid == replace(plain.grid, context=2, expert=2, recomputation="full")
+
+
 def test_measured_runs_within_what_the_page_says(shared_data: Path) -> None:
     """Some clean runs of the benchmark inside a node, where the network is that of any DGX."""
     rows = [row for row in usable(read_rows(shared_data / "ultrascale" / "visible.csv")) if row["nodes"] == "1"][::6]

@@ -60,7 +60,7 @@ def shared_states(draw: st.DrawFn, profile: Profile, plan: Plan) -> Plan:
     groups = [size for size in range(2, 5) if all(count == 1 or count % size == 0 for count in users)]
     states = ParameterStates(
         stage=stage,
-        group=draw(st.sampled_from((0, 0, 1, *groups, *groups))),
+        group=draw(st.sampled_from((0, 0, 1, *groups, *groups))) if stage else 0,
         each_microbatch=stage >= 2 and draw(st.booleans()),
         keep_gathered=stage == 3 and draw(st.booleans()),
         prefetch=draw(st.integers(0, 2)),

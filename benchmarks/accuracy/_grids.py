@@ -41,6 +41,10 @@ class PublishedRun:
     """Of a GPU, such as "80GiB"; "" for the preset's."""
     bandwidth: str = ""
     """Of a tier's links, such as "inter=400Gbps"; "" for the preset's."""
+    precision: str | None = None
+    """Of products; None: the stack's."""
+    speed: float = 1.0
+    """Of the GPUs, over those of the preset."""
     peak_bytes: float | None = None
     """Measured peak of a device; None where it was not published."""
     peak_device: int = 0
@@ -55,18 +59,20 @@ class PublishedRun:
         machine = f"--cluster {self.preset} --devices {self.grid.devices}"
         machine += f" --memory {self.memory}" if self.memory else ""
         machine += f" --bandwidth {self.bandwidth}" if self.bandwidth else ""
-        if not self.stack:
+        machine += f" --speed {self.speed}" if self.speed != 1 else ""
+        if not self.stack and not self.precision:
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
-        gpu = _machine(self.preset, self.stack, self.grid.devices)[1].accelerator
-        made = f"--stack {self.stack} --device {gpu} --batch-size {STEP_SEQUENCES} --output profile.json"
+        stack = _machine(self.preset, self.stack, self.grid.devices, self.precision)[1]
+        made = f"--stack {self.stack or stack.name} --device {stack.accelerator} --batch-size {STEP_SEQUENCES}"
+        made += f" --precision {self.precision}" if self.precision else ""
         simulated = f"shardscope simulate profile.json {machine} {simulate_options(self.grid)}"
-        return f"shardscope model {self.card.name} {made}\n{simulated}"
+        return f"shardscope model {self.card.name} {made} --output profile.json\n{simulated}"
 
 
 @cache
-def _machine(preset: str, stack: str | None, devices: int) -> tuple[Cluster, TrainingStack]:
+def _machine(preset: str, stack: str | None, devices: int, precision: str | None) -> tuple[Cluster, TrainingStack]:
     cluster = read_preset(preset).build(devices)
-    return cluster, stack_for(cluster, read_stack(stack) if stack else None)
+    return cluster, stack_for(cluster, read_stack(stack) if stack else None).with_precision(precision)
 
 
 @cache
@@ -76,8 +82,9 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 
 def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
-    cluster, stack = _machine(run.preset, run.stack, run.grid.devices)
+    cluster, stack = _machine(run.preset, run.stack, run.grid.devices, run.precision)
     cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
+    cluster = cluster.with_speed(run.speed) if run.speed != 1 else cluster
     if run.bandwidth:
         tier, _, text = run.bandwidth.partition("=")
         cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=parse_bandwidth(text))
@@ -113,6 +120,6 @@ def all_predicted(runs: Iterable[PublishedRun]) -> list[PredictedStep]:
 
 def plain_seconds(run: PublishedRun) -> float:
     """The plainest formula: arithmetic of the step over the peak of all devices; no memory, no network, no host."""
-    gpu = accelerator(_machine(run.preset, run.stack, run.grid.devices)[1].accelerator)
+    gpu = accelerator(_machine(run.preset, run.stack, run.grid.devices, run.precision)[1].accelerator)
     flops = run.card.flops_per_token * run.card.sequence * run.grid.batch
     return flops / (gpu.flops_per_s * run.grid.devices)

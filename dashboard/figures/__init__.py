@@ -17,6 +17,7 @@ traffic       bytes from device to device in one step, of all phases or one of t
 validation    predicted against actual runs: a scatter, signed errors in groups, and the error over something else
 device_grid     a language model on a grid of devices: who computes what, one block on one device, memory by kind
 candidates      a search's history: the plans it tried, bytes against the step, beside the strategies
+plans           the steps of the best ranked plans, with their 90 % ranges
 partition       the partition figure as SVG: the folded network over its bars, and the same bytes under other strategies
 partition_glyphs its glyphs: a block's tensor in the colours of its devices
 partition_graph its graph: glyphs of splits, ribbons as wide as what crosses

@@ -51,6 +51,7 @@ def scaling(profile: Profile, layer: int) -> Figure:
     points = [p for p in measured_layer.scaling if p.channel_fraction == p.input_channel_fraction == 1]
     whole = (profile.batch_size, measured_layer.forward_s, measured_layer.backward_s)
     measured = sorted([(p.batch_size, p.forward_s, p.backward_s) for p in points] + [whole])
+    made = "modelled" if profile.notes.startswith("modelled") else "measured"
     most = max(size for size, _, _ in measured) * 1.25
     sizes = [most * (i + 1) / _STEPS for i in range(_STEPS)]
     lines = [shard_seconds(profile, measured_layer, size) for size in sizes]
@@ -62,7 +63,7 @@ def scaling(profile: Profile, layer: int) -> Figure:
             "hoverinfo": "skip", "showlegend": False,
         })  # fmt: skip
         data.append({
-            "type": "scatter", "mode": "markers", "name": f"{direction}, measured", "x": [m[0] for m in measured],
+            "type": "scatter", "mode": "markers", "name": f"{direction}, {made}", "x": [m[0] for m in measured],
             "y": [m[1 + at] * 1e3 for m in measured], "marker": {"color": colour, "size": 8},
             "hovertemplate": f"batch %{{x}}: {direction} %{{y:,.4~r}} ms<extra></extra>",
         })  # fmt: skip

@@ -169,7 +169,7 @@ def profile_options(store: Store) -> list[dict[str, Any]]:
     profiles = store.profiles.everything()
     names = _labels(list(profiles))
     groups: dict[str, list[dict[str, str]]] = {
-        "Language models": [{"value": name, "label": name} for name in store.cards],
+        "Language models": [{"value": name, "label": label(name)} for name in store.cards],
         "Measured on GPUs": [],
         "Measured on CPUs": [],
     }

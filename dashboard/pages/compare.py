@@ -130,11 +130,11 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
     both = (before, after)
     shown = [
         {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,
-         "message": side.outcome.reason}
+         "message": side.outcome.undrawn}
         for side in both
     ]  # fmt: skip
     names = (before.name.lower(), after.name.lower())
-    if any(side.outcome.run is None for side in both):
+    if any(side.outcome.report is None for side in both):
         return dmc.Stack([
             dcc.Store(id="pair", data=shown), _settings(before, after),
             *(_partition(i, side) for i, side in enumerate(both)), _timelines(both),
@@ -245,7 +245,8 @@ def _timeline(number: int, side: Side) -> Any:
 def _partition(number: int, side: Side) -> Any:
     outcome, name = side.outcome, side.name.lower()
     if outcome.run is None or outcome.cluster is None:
-        return dmc.Alert(outcome.reason, title=f"{side.name} cannot run", color="red", variant="light")
+        title = f"{side.name} cannot run" if outcome.report is None else f"{side.name} is counted, not drawn"
+        return dmc.Alert(outcome.undrawn, title=title, color="gray" if outcome.report else "red", variant="light")
     drawing = html.Div(id=f"partition-{number}-drawing", className="drawing")
     scroll = html.Div(drawing, className="partition-scroll", tabIndex=0, role="region", **aria(f"Partition of {name}"))
     return card(f"partition-{number}", f"Partition, {name}", [scroll])

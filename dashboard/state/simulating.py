@@ -129,7 +129,7 @@ class Outcome:
 class Glance:
     """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
 
-    interval_s: the seconds between which 9 of 10 steps are expected, None where nothing is known of that.
+    interval_s: the seconds between which the step is with 90 % certainty, None where nothing is known of that.
     between_bytes, by_layer: None without a run; of activations and of gradients, shape (layers, 2).
     """
 

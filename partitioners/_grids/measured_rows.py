@@ -1,7 +1,8 @@
 """Measured runs of language models from a CSV: one run per row, as the Ultra-Scale Playbook's benchmark has them.
 
 Columns: model, layers, hidden, heads, ffn, vocab, seq, tied_embeddings, dp, tp, pp, zero, mbs, grad_acc, step_s, mem_gb
-(GiB; may be empty). status, suspect and note may be there: rows that failed, are suspect or have a note tell nothing.
+(GiB; may be empty). What else a plan has may be there: kv_heads, experts, experts_per_token, cp, ep, chunks (virtual
+stages) and recomputation; and status, suspect and note: rows that failed, are suspect or have a note tell nothing.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def card_of(row: Row) -> ModelCard:
     return ModelCard(
         name=row["model"], layers=number("layers"), hidden=number("hidden"), heads=number("heads"), ffn=number("ffn"),
         vocabulary=number("vocab"), sequence=number("seq"), tied_embeddings=tied == "1",
+        kv_heads=number("kv_heads", 0), experts=number("experts", 0), experts_per_token=number("experts_per_token", 0),
     )  # fmt: skip
 
 
@@ -61,7 +63,8 @@ def grid_of(row: Row) -> TrainingGrid:
     number = _numbers(row)
     return TrainingGrid(
         data=number("dp"), tensor=number("tp"), pipeline=number("pp"), zero_stage=number("zero"),
-        microbatch=number("mbs"), accumulation=number("grad_acc"),
+        microbatch=number("mbs"), accumulation=number("grad_acc"), context=number("cp", 1), expert=number("ep", 1),
+        chunks=number("chunks", 1), recomputation=row.get("recomputation") or "none",
     )  # fmt: skip
 
 
@@ -90,8 +93,10 @@ def _quantity(row: Row, column: str) -> float:
     return value
 
 
-def _numbers(row: Row) -> Callable[[str], int]:
-    def number(column: str) -> int:
+def _numbers(row: Row) -> Callable[..., int]:
+    def number(column: str, absent: int | None = None) -> int:
+        if absent is not None and not row.get(column):
+            return absent
         try:
             return int(row[column])
         except ValueError:

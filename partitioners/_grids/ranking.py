@@ -91,14 +91,17 @@ def ranked_grids(
     strategies: Collection[str] = STRATEGIES,
     wanted: Callable[[TrainingGrid], bool] = lambda grid: True,
     progress: Callable[[str], None] | None = None,
+    show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
+    bounds: GridBounds | None = None,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    wanted: whether a grid is among what is asked for. Raises InputError where there is no candidate.
+    wanted: whether a grid is among what is asked for. show: is shown the ranking so far after every simulated grid.
+    bounds: those worked out of a cluster that is no slower. Raises InputError where there is no candidate.
     """
-    ranking, bounds = Ranking(), GridBounds(card, profile, cluster, stack)
+    ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
@@ -112,6 +115,7 @@ def ranked_grids(
                 peak_flops_per_s=peak_flops_per_s,
             )  # fmt: skip
             ranking.simulated.append(done)
+            show(ranking)
         return Simulated(report.step_s, report.fits)
 
     def bound(choice: StrategyChoice, part: Cluster) -> Bound:
@@ -120,10 +124,10 @@ def ranked_grids(
         if grid.pipeline > 1 and grid.accumulation < fewest:
             rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             raise InputError(rule)
-        return bounds.bound(grid, simulated=False)
+        return least.bound(grid, simulated=False)
 
     def tighter(choice: StrategyChoice, part: Cluster) -> Bound:
-        return bounds.bound(_grid(choice))
+        return least.bound(_grid(choice))
 
     search = ChoiceSearch(
         profile=profile,
@@ -146,7 +150,7 @@ def ranked_grids(
         search.add(choice, cluster)
     ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
     ranking.simulated.sort(key=_rank)
-    ranking.too_large = [(_grid(choice), least) for choice, least in search.too_large]
+    ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
     ranking.bounded, ranking.bound_s = [_grid(choice) for choice in search.left], search.least
     return ranking

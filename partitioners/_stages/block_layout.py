@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from simulator.errors import InputError, require
+from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 LAYOUTS = ("balanced", "equal", "parameters")
@@ -48,6 +49,18 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
 def is_attention(layer: Layer) -> bool:
     """Whether a layer needs all positions of other layers' outputs, or of its own heads'."""
     return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
+
+
+def sequence_microbatches(profile: Profile, batch_size: int, replicas: int, stages: int = 1) -> int:
+    """The micro-batches of a step that leaves them open, where `replicas` share each.
+
+    A network of sequences on stages, or of a model card, has micro-batches of one sequence for each replica, or as few
+    fewer as divide the batch; any other network has one.
+    """
+    if not any(map(is_attention, profile.layers)) or (stages == 1 and "stack" not in profile.software):
+        return 1
+    most = min(max(batch_size // replicas, 1), MOST_MICROBATCHES)
+    return next(count for count in range(most, 0, -1) if batch_size % count == 0)
 
 
 def block_starts(profile: Profile, units: Sequence[range]) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from simulator.language_models.training_stack import TrainingStack
     from simulator.workload import Profile
 
-OWN = ("sequence", "stack", "runtime", "top", "budget")
+OWN = ("sequence", "stack", "precision", "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
-    "speed",
+    "speed", "output",
 )  # fmt: skip
 BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
@@ -34,10 +34,18 @@ MAY_GO = ("bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What a card's profile is made with, in a group of its own."""
     cards = parser.add_argument_group("where PROFILE is a model card")
     cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
+    cards.add_argument("--precision", metavar="P", help=text)
+    return cards
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cards = add_card_arguments(parser)
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
@@ -53,12 +61,20 @@ def check_profile(args: argparse.Namespace) -> None:
         raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridInputs:
+    """What grids are ranked of."""
 
-    from partitioners._grids.ranking import ranked_grids
-    from simulator.cli import _printing
-    from simulator.exports.launch import LAUNCHED
+    card: ModelCard
+    profile: Profile
+    cluster: Cluster
+    stack: TrainingStack
+    batch: int
+    """Sequences of a step."""
+
+
+def inputs(args: argparse.Namespace) -> GridInputs:
+    """As the command line says them; what it leaves open by the card, the cluster and --runtime. Raises InputError."""
     from simulator.language_models.card_files import read_card
     from simulator.language_models.grids import default_batch
     from simulator.language_models.training_stack import (
@@ -73,16 +89,30 @@ def run(args: argparse.Namespace) -> int:
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in LAUNCHED:
-        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
-    profile = _options.profile_on(args.profile, args.cluster, named, args.sequence)
+    profile = _options.profile_on(
+        args.profile, args.cluster, stack=named, sequence=args.sequence, precision=args.precision
+    )
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
+    batch = args.batch_size or default_batch(card, cluster.workers)
+    return GridInputs(card=card, profile=profile, cluster=cluster, stack=stack, batch=batch)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+
+    from partitioners._grids.ranking import ranked_grids
+    from simulator.cli import _printing
+    from simulator.exports.launch import LAUNCHED
+
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
+    of, top = inputs(args), args.top or 5
+    card, profile, cluster, stack = of.card, of.profile, of.cluster, of.stack
     ends_s = perf_counter() + (args.budget or BUDGET_S)
 
     def wanted(grid: TrainingGrid) -> bool:
@@ -90,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
     with _printing.progress() as progress:
         ranking = ranked_grids(
-            card, profile, cluster, stack, batch,
+            card, profile, cluster, stack, of.batch,
             top=top, strategies=_strategies(args), wanted=wanted, progress=progress,
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
@@ -103,9 +133,12 @@ def run(args: argparse.Namespace) -> int:
             "no_step_below_s": ranking.bound_s,
             "may_be_best": not ranking.certain,
         }
-        _printing.print_json({"grids": grids, "bounded": bounded, "command": command})
+        stands_on = asdict(runs[0].interval.evidence) if runs and runs[0].interval.evidence else None
+        _printing.print_json({"grids": grids, "bounded": bounded, "command": command, "evidence": stands_on})
     else:
         _print(card, profile, ranking, stack, cluster, top, command)
+        if command and args.precision not in (None, "bf16"):
+            print(f"# its options for products in {args.precision} are the runtime's own, and not in this line")
         if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
             print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     if not runs:

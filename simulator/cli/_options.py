@@ -150,10 +150,10 @@ def read_profile(args: argparse.Namespace) -> Profile:
     return profile_on(args.profile, args.cluster)
 
 
-def profile_on(source: str, cluster: str | None, stack: str | None = None, sequence: int | None = None) -> Profile:
+def profile_on(source: str, cluster: str | None, **of_card: Any) -> Profile:
     """The profile in `source`; of a model card, one modelled on the cluster's GPU, or an H100. Raises as readers do.
 
-    stack, sequence: of a card, other than the nearest and its own.
+    of_card: what `read_profile_or_card` takes beside the two.
     """
     from simulator import files
     from simulator.language_models.card_files import is_card
@@ -164,7 +164,7 @@ def profile_on(source: str, cluster: str | None, stack: str | None = None, seque
     from simulator.language_models.modelled_profile import read_profile_or_card  # takes a while to load
 
     machine = catalogue.read_cluster(cluster) if cluster else None
-    return read_profile_or_card(source, machine, stack=stack, sequence=sequence)
+    return read_profile_or_card(source, machine, **of_card)
 
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
@@ -283,11 +283,8 @@ def _work(args: argparse.Namespace, samples: int, deviation: float = 0.0) -> tup
 
 
 def _states(args: argparse.Namespace, base: ParameterStates) -> ParameterStates:
-    """`base` changed as the command line says. Raises InputError."""
-    changes = _given(stage=args.zero, group=args.shard_group, gradient_dtype=args.gradient_dtype)
-    if args.shard_group is not None and not changes.get("stage", base.stage):
-        raise InputError("shard-group is given, but nothing is shared out: add --zero 1, 2 or 3")
-    return replace(base, **changes)
+    """`base` changed as the command line says."""
+    return replace(base, **_given(stage=args.zero, group=args.shard_group, gradient_dtype=args.gradient_dtype))
 
 
 def synchronisation(args: argparse.Namespace, base: Any) -> Any:

@@ -16,17 +16,19 @@ import ast
 import importlib
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
+from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest
 from simulator.exports import RUNTIMES
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
+    from simulator.cluster import Cluster
     from simulator.exports.script import TrainedModel
     from simulator.plan import Plan
     from simulator.workload import Profile
@@ -59,10 +61,12 @@ def run(args: argparse.Namespace) -> int:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
+    cluster = _cluster_of(plan)
+    begun = _torchrun(cluster, shape.devices)
     if args.to == "torchtitan":
         text = runtime.text(plan, shape, command, lines)
     elif args.to == "megatron":
-        text = runtime.text(plan, shape, command, lines, profile)
+        text = runtime.text(plan, shape, command, lines, profile, begun)
     else:
         from simulator.exports.script import script
 
@@ -73,10 +77,11 @@ def run(args: argparse.Namespace) -> int:
             limits=lines,
             model=_trained_model(args, profile),
             ranks=shape.devices,
+            torchrun=begun,
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, plan),
+            predicted_s=_predicted_s(profile, cluster, plan),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -99,31 +104,49 @@ def _profile_of(plan: Plan) -> str:
     return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
 
 
-def _predicted_s(profile: Profile, plan: Plan) -> float | None:
+def _cluster_of(plan: Plan) -> Cluster | None:
+    """The cluster of the plan's command; None where it records none."""
+    from simulator.cli import _planned
+
+    if len(shlex.split(plan.command)) < 2:
+        return None
+    return _options.read_cluster(_planned.made_by(plan), plan.synchronisation.collective)
+
+
+def _torchrun(cluster: Cluster | None, devices: int) -> str:
+    """torchrun with a process for each device, on its hosts where they have as many each, else on one."""
+    from simulator.exports.launch import torchrun
+
+    hosts = Counter(device.host for device in cluster.devices[:devices]) if cluster else Counter()
+    even = hosts.total() == devices and len(set(hosts.values())) == 1
+    return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
+
+
+def _predicted_s(profile: Profile, cluster: Cluster | None, plan: Plan) -> float | None:
     """Seconds of a step on the cluster of the plan's command; None where it records none."""
     from simulator.cli import _planned
     from simulator.run import step_report
 
-    if len(shlex.split(plan.command)) < 2:
+    if cluster is None:
         return None
-    settings = _planned.made_by(plan)
-    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
-    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
+    runtime = _options.read_runtime(_planned.made_by(plan), profile)
+    return step_report(profile, cluster, plan, runtime=runtime).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     """The model and its input: as asked for, otherwise as the profile's capture had them. Raises InputError."""
     from simulator.exports.script import TrainedModel
 
-    captured = _captured(profile.command)
+    words = input_words(profile.command)
+    captured = dict(zip(words[::2], words[1::2], strict=True))
     model = args.model or (profile.model if ":" in profile.model else None)
     if model is None or ":" not in model:
         raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
     _check_callable(model)
-    shape = args.input_shape or captured.get("--input-shape")
-    if shape is None:
+    if args.input_shape is None and "--input-shape" not in captured:
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    vocabulary = args.vocabulary or captured.get("--vocabulary")
+    shape = args.input_shape or _values.shape(captured["--input-shape"])
+    vocabulary = args.vocabulary or (int(captured["--vocabulary"]) if "--vocabulary" in captured else None)
     return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
 
 
@@ -166,11 +189,3 @@ def _names_bound(node: ast.stmt) -> Iterator[str]:
             yield (inner.asname or inner.name).partition(".")[0]
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
-
-
-def _captured(command: str) -> dict[str, Any]:
-    """The input that a command of capture said."""
-    words = shlex.split(command)
-    pairs = dict(pairwise(words))
-    parsers: dict[str, Any] = {"--input-shape": _values.shape, "--vocabulary": int}
-    return {name: parse(pairs[name]) for name, parse in parsers.items() if name in pairs}

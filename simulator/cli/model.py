@@ -1,9 +1,9 @@
 """Model cards of language models: list them, write a modelled profile, calibrate a training stack.
 
-    shardscope model                                         the cards that there are
-    shardscope model llama3-8b                               what it holds
-    shardscope model llama3-8b --output llama.json           its profile: modelled, not measured
-    shardscope model --calibrate RUNS.csv --stack-output S   a training stack from measured steps
+    shardscope model                                         # the cards that there are
+    shardscope model llama3-8b                               # what it holds
+    shardscope model llama3-8b --output llama.json           # its profile: modelled, not measured
+    shardscope model --calibrate RUNS.csv --stack-output S   # a training stack from measured steps
 
 Which grid, will it fit, how fast, and how to launch it: `shardscope compare CARD`. Other commands take a card in place
 of a profile, too; --output is for another GPU, sequence or batch than they would take.
@@ -43,6 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)"
     )
+    parser.add_argument(
+        "--precision", metavar="P", help="of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8"
+    )
     parser.add_argument("--batch-size", metavar="B", type=_values.count, help="sequences of the profile (default 1)")
     parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
@@ -63,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         write_stack(stack, args.stack_output)
     if args.device:
         stack = replace(stack, accelerator=args.device)
+    stack = stack.with_precision(args.precision)
     if args.card is None:
         if not args.calibrate:
             print(folded("\n".join(read_card(name).described() for name in cards())))
@@ -92,6 +96,7 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
     from simulator.language_models.modelled_profile import modelled_profile
 
     command = f"shardscope model {args.card} --stack {args.stack or stack.name} --output {args.output}"
+    command += f" --precision {args.precision}" if args.precision else ""
     profile = modelled_profile(
         card, stack, batch_size=args.batch_size or 1, command=command, stack_source=args.stack or ""
     )

@@ -35,8 +35,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield "gradients are summed in their own precision, not in 16 bits"
 
 
-def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile) -> str:
-    """The script."""
+def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
+    """The script, which begins with `torchrun`, as of `launch`."""
     workers = len(set(shape.homes))
     arguments = [
         f"--tensor-model-parallel-size {shape.tensor}",
@@ -73,7 +73,7 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     if profile.dtype == "bfloat16":
         arguments.append("--bf16")
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
-    run = f"torchrun --nproc-per-node {shape.devices} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
+    run = f"{torchrun} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
     return "\n".join(["#!/bin/sh", *comments, f'{run} \\\n    "$@"', ""])
 
 

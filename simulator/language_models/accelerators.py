@@ -47,7 +47,6 @@ class Accelerator:
 
 
 _MATMULS = "S. Bekman's table of maximum achievable and sustainable matmul FLOPS (ml-engineering, 2026)"
-_CHIP = "as of the same chip in " + _MATMULS
 MEASURED, TABLE, NEIGHBOUR = 0.0, 0.1, 0.2
 """Uncertainties: of GPUs whose published steps were predicted, whose products alone were measured, of others."""
 _A100 = {
@@ -110,15 +109,16 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
             "uncertainty": TABLE, "source": "NVIDIA GH200 data sheet", **_H100,
         },
         {
-            "name": "b200", "kind": "NVIDIA B200 180GB SXM6", "memory_bytes": 180e9, "sustained_share": 0.56,
-            "sustained_source": "between SimuMax's table (0.53) and " + _MATMULS + ", 1,439 of 2,250",
+            "name": "b200", "kind": "NVIDIA B200 180GB SXM6", "memory_bytes": 180e9, "sustained_share": 0.53,
+            "sustained_source": "between long products of SimuMax's table (0.48) and 0.9 of " + _MATMULS
+            + ", 1,439 of 2,250, as on an H100",
             "source": "NVIDIA DGX B200 data sheet", **_B200,
         },
         {
             **_B200, "name": "gb200", "kind": "NVIDIA GB200 186GB", "multiprocessors": 152, "clock_hz": 2.0e9,
             "flops_per_s": 2500e12, "fp8_flops_per_s": 5000e12, "tf32_flops_per_s": 1250e12,
-            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "sustained_share": 0.56, "sustained_source": _CHIP,
-            "uncertainty": NEIGHBOUR, "source": "NVIDIA GB200 NVL72 data sheet",
+            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "sustained_share": 0.53,
+            "sustained_source": "as of a B200", "uncertainty": NEIGHBOUR, "source": "NVIDIA GB200 NVL72 data sheet",
         },
         {
             **_B200, "name": "b300", "kind": "NVIDIA B300 270GB SXM6", "memory_bytes": 270e9, "sustained_share": 0.63,

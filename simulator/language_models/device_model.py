@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from simulator.errors import UnknownNameError, require, require_from_0
+from simulator.errors import InputError, UnknownNameError, require, require_from_0
 from simulator.language_models.accelerators import Accelerator
 from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape, BlockOperator, ProductShape
 from simulator.language_models.kernels import (
@@ -22,16 +23,24 @@ SUMMED_BYTES = 8
 """Of an element of a sum in fp32, read and written."""
 SCORES = "scores"
 """The attention that writes its scores to memory, as before FlashAttention."""
+CASTS: Mapping[str, float] = {"bf16": 0.0, "fp8": 6.0, "fp8-block": 4.0, "mxfp8": 4.0}
+"""Bytes per element of what products multiply, by their precision. A cast to 8 bits reads 2 and writes 1 in each of two
+layouts, by rows and by columns; one scale for a whole tensor is known only once all of it has been read, another 2;
+blocks (DeepSeek-V3, arXiv 2412.19437, section 3.3; OCP's MX) find theirs as they are cast."""
+IN_8_BITS = ("qkv", "output", "gate_up", "down")
+"""Products of these operators; head, router and attention stay in 16 bits, as in Transformer Engine and torchao."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceModel:
-    """What a training runtime makes of a GPU's kernels. Raises InputError on a share of 0 or less, another kernel."""
+    """What a training runtime makes of a GPU's kernels. Raises InputError on a share of 0 or less, unknown names."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     matmul_efficiency: float = 1.0
     """Rate of matrix products over what `kernels` says of them: their neighbours take power, memory and processors."""
+    precision: Literal["bf16", "fp8", "fp8-block", "mxfp8"] = "bf16"
+    """Of the products of IN_8_BITS, one of CASTS; parameters, gradients and activations stay in 16 bits."""
     attention_kernel: Literal["flash-1", "flash-2", "fused", "scores"] = "fused"
     """One of `kernels.ATTENTION_SHARES`, or "scores"."""
     attention_efficiency: float = 1.0
@@ -52,6 +61,8 @@ class DeviceModel:
         kernels = (*ATTENTION_SHARES, SCORES)
         if self.attention_kernel not in kernels:
             raise UnknownNameError.of("attention kernel", self.attention_kernel, kernels)
+        if self.precision not in CASTS:
+            raise UnknownNameError.of("precision", self.precision, CASTS)
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, str | bool):
@@ -71,8 +82,12 @@ class DeviceModel:
 
 
 def operator_seconds(operator: BlockOperator, gpu: Accelerator, device: DeviceModel) -> tuple[float, float]:
-    """(forward, backward) seconds of one operator without launches."""
+    """(forward, backward) seconds of one operator without launches. Raises InputError where `gpu` has no 8 bits."""
     rate = device.memory_bytes_per_s(gpu)
+    if operator.name not in IN_8_BITS:
+        device = replace(device, precision="bf16")
+    elif device.precision != "bf16" and not gpu.fp8_flops_per_s:
+        raise InputError(f"precision is {device.precision}: {gpu.name} multiplies no numbers of 8 bits")
     forward_s, backward_s = _kernel_seconds(operator.shape, gpu, device, rate)
     traffic_s = operator.traffic_bytes * device.traffic_factor / rate
     return forward_s + traffic_s * (1 - BACKWARD_TRAFFIC), backward_s + traffic_s * BACKWARD_TRAFFIC
@@ -88,17 +103,21 @@ def _kernel_seconds(
 ) -> tuple[float, float]:
     """Of a product: its input's gradient sums over its outputs, its weight's over its rows."""
     if isinstance(shape, ProductShape):
-        rows, inputs, outputs = shape.rows, shape.inputs, shape.outputs
-        summed = SUMMED_BYTES if device.fused_accumulation else ELEMENT_BYTES
+        rows, inputs, outputs, groups = shape.rows, shape.inputs, shape.outputs, shape.groups
+        summed, eight = SUMMED_BYTES if device.fused_accumulation else ELEMENT_BYTES, device.precision != "bf16"
+        gpu = replace(gpu, flops_per_s=gpu.fp8_flops_per_s) if eight else gpu
         orders = (
             (rows, inputs, outputs, ELEMENT_BYTES),
             (rows, outputs, inputs, ELEMENT_BYTES),
             (inputs, rows, outputs, summed),
         )
         forward_s, data_s, weights_s = (
-            product_seconds(*order, gpu, rate, shape.groups, element_bytes=size) for *order, size in orders
+            product_seconds(*order, gpu, rate, groups, element_bytes=size, operand_bytes=1 if eight else ELEMENT_BYTES)
+            / device.matmul_efficiency
+            for *order, size in orders
         )
-        return forward_s / device.matmul_efficiency, (data_s + weights_s) / device.matmul_efficiency
+        cast_s = CASTS[device.precision] * device.traffic_factor * groups / rate  # of an element
+        return forward_s + cast_s * (rows + outputs) * inputs, data_s + weights_s + cast_s * rows * outputs
     if isinstance(shape, AttentionShape):
         sizes = (shape.sequences, shape.length, shape.heads, shape.width)
         if device.keeps_scores:

@@ -70,13 +70,18 @@ ADAM_TRAFFIC = 30
 
 
 def read_profile_or_card(
-    source: str | Path, cluster: Cluster | None = None, *, stack: str | None = None, sequence: int | None = None
+    source: str | Path,
+    cluster: Cluster | None = None,
+    *,
+    stack: str | None = None,
+    sequence: int | None = None,
+    precision: str | None = None,
 ) -> Profile:
     """The profile in a file or the library; of a model card, the one modelled on the GPUs of `cluster`.
 
     On an H100 where there is no cluster, or one without GPUs of a data sheet: the notes of the profile say whose times
-    these are. stack: a name or file, other than
-    the nearest. sequence: other than the card's. Raises as the readers do.
+    these are. stack: a name or file, other than the nearest. sequence: other than the card's. precision: other than the
+    stack's. Raises as the readers do.
     """
     if not is_card(source):
         return read_profile(source)
@@ -85,7 +90,7 @@ def read_profile_or_card(
         used = stack_for(cluster, named)
     except InputError:
         used = stack_for(None, named)
-    card = read_card(source)
+    card, used = read_card(source), used.with_precision(precision)
     card = replace(card, sequence=sequence or card.sequence)
     command = f"shardscope model {source} --stack {stack or used.name} --device {used.accelerator} --output"
     return modelled_profile(card, used, batch_size=STEP_SEQUENCES, command=command, stack_source=stack or "")
@@ -116,7 +121,8 @@ def modelled_profile(
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
         layers=tuple(layers),
-        software={"stack": stack_source or stack.name} | ({"stack_by": NEAREST} if stack.by_default else {}),
+        software={"stack": stack_source or stack.name, "precision": stack.device.precision}
+        | ({"stack_by": NEAREST} if stack.by_default else {}),
         notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
         f"({gpu.sustained_source}){_unsure(gpu)}; software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip

@@ -13,10 +13,11 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
-from simulator.runtime import IDEAL, Runtime
-from simulator.workload import Profile
+from simulator.runtime import IDEAL, ON_IMAGES, ON_IMAGES_16_BIT, Runtime
+from simulator.workload import DTYPE_BYTES, Profile
 
 NEAREST = "nearest GPU"
 """How a profile says that its stack was taken by default."""
@@ -59,6 +60,10 @@ class TrainingStack:
             raise UnknownNameError.of("optimizer", self.optimizer, OPTIMIZERS)
         self.states(0)
 
+    def with_precision(self, name: str | None) -> TrainingStack:
+        """This stack with products of another precision, one of `device_model.CASTS`; None: its own."""
+        return replace(self, device=replace(self.device, precision=name)) if name else self  # type: ignore[arg-type]
+
     def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
         """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
         if zero_stage < 2:
@@ -94,9 +99,15 @@ def _kept_stack(name: str) -> TrainingStack:
 
 
 def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
-    """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with."""
-    stack = stack_of(profile) if measured == IDEAL else None
-    return stack.runtime if stack else measured
+    """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with, else that of
+    GPUs for convolutions timed on one, else the ideal one."""
+    if measured != IDEAL:
+        return measured
+    if stack := stack_of(profile):
+        return stack.runtime
+    if device_class(profile.device) != "GPU" or not any(layer.kind.startswith("conv") for layer in profile.layers):
+        return IDEAL
+    return ON_IMAGES_16_BIT if DTYPE_BYTES[profile.dtype] <= 2 else ON_IMAGES
 
 
 def optimizer_state_of(profile: Profile) -> float:

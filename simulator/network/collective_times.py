@@ -17,6 +17,10 @@ hosts (see `CollectiveLibrary.two_hosts_once`). What stays on its device is copi
 short steps and a share of the bandwidth, long ones by one that fills its buffers first: NCCL's LL and LL128, and
 Simple, of which its tuner takes the fastest by such sums (NCCL, src/graph/tuning.cc).
 
+A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits until word has
+come back that its slot is free. So between hosts a ring takes at least rounds x 2 steps / those in flight, whatever its
+bytes: small parts on many devices wait for latency, as the gathers of tensor groups across nodes do.
+
 The bytes become work on the links of the ring, shared with whatever else goes on; the latency is not. Measured curves
 stand for devices that fill hosts as they did; they correct others by how far the sum above misses them.
 """
@@ -37,6 +41,9 @@ from simulator.taskgraph import Route
 
 HALVES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}
 """Of collectives in a ring: how often a byte goes round."""
+LONG_IN_FLIGHT, SHORT_IN_FLIGHT = 2, 8
+"""Rounds of a ring on their way over a connection: NCCL's has eight slots, of which a round of Simple takes four and
+one of LL one (NCCL, src/include/collectives.h)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +176,15 @@ def _by_formula(name: str, at: Placement, size_bytes: float) -> CollectiveTime:
 def _by_library(library: CollectiveLibrary, name: str, at: Placement, size_bytes: float) -> CollectiveTime:
     """The fastest of the algorithms, by either protocol."""
     fastest: tuple[float, float, float] = (inf, 0.0, 0.0)
-    for inside, between, bytes_s, fill_s in _algorithms(library, name, at, size_bytes):
-        steps_s, between_s = inside * at.inside_s, between * at.between_s
+    long_s = at.between_s * library.step_ratio
+    for inside, between, rounds, bytes_s, fill_s in _algorithms(library, name, at, size_bytes):
+        steps_s = library.launch_s + inside * at.inside_s
         share = library.short_share if at.hosts == 1 else min(library.short_share, library.short_between)
-        short = library.launch_s + steps_s + between_s, bytes_s / share
-        long = library.launch_s + fill_s + steps_s + between_s * library.step_ratio, bytes_s
-        for delay_s, moving_s in (short, long) if fill_s == library.fill_s else (long,):
+        short = steps_s, at.between_s, bytes_s / share, SHORT_IN_FLIGHT
+        long = steps_s + fill_s, long_s, bytes_s, LONG_IN_FLIGHT
+        for ends_s, step_s, moving_s, in_flight in (short, long) if fill_s == library.fill_s else (long,):
+            there_and_back_s = 2 * step_s
+            delay_s = ends_s + max(between * step_s, rounds * there_and_back_s / in_flight - moving_s)
             fastest = min(fastest, (delay_s + moving_s, delay_s, moving_s))
     _, delay_s, moving_s = fastest
     return CollectiveTime(delay_s, moving_s * at.rate_bytes_per_s, at.rate_bytes_per_s)
@@ -182,26 +192,27 @@ def _by_library(library: CollectiveLibrary, name: str, at: Placement, size_bytes
 
 def _algorithms(
     library: CollectiveLibrary, name: str, at: Placement, size_bytes: float
-) -> Iterator[tuple[int, int, float, float]]:
-    """(steps inside, steps between, seconds of the bytes, of filling buffers) of each that can do it."""
+) -> Iterator[tuple[int, int, int, float, float]]:
+    """(steps inside, steps between, rounds over a connection, seconds of the bytes, of filling buffers) of each."""
     sent_s = sent_share(name, at.devices) * size_bytes / at.rate_bytes_per_s
     if name == "all-to-all":
         own_s = size_bytes / at.devices**2 / library.copy_bytes_per_s
-        yield at.inside_s > 0, at.hosts > 1, sent_s + own_s, library.fill_s
+        yield at.inside_s > 0, at.hosts > 1, 0, sent_s + own_s, library.fill_s
         return
     halves, hosts = HALVES.get(name, 1), at.hosts if at.hosts > 1 else 0
     own_s = size_bytes / at.devices / library.copy_bytes_per_s if name in ("all-gather", "reduce-scatter") else 0.0
     between = halves * max(hosts - 1, 0)
-    yield halves * (at.devices - 1) - between, between, sent_s + own_s, library.fill_s
+    rounds = halves * (at.devices - 1)
+    yield rounds - between, between, rounds, sent_s + own_s, library.fill_s
     if name != "all-reduce":
         return
     levels = 2 * (at.hosts - 1).bit_length()
     outside_s = (1 if at.hosts == 2 and library.two_hosts_once else 2) * size_bytes / at.between_bytes_per_s
     if at.hosts > 1:
-        yield 2 * (at.most - 1), levels, max(2 * size_bytes / at.inside_bytes_per_s, outside_s), library.fill_s
+        yield 2 * (at.most - 1), levels, 0, max(2 * size_bytes / at.inside_bytes_per_s, outside_s), library.fill_s
     if library.switch_share and at.most > 2:
         switch_s = size_bytes / (at.inside_bytes_per_s * library.switch_share)
-        yield 2, levels, max(switch_s, outside_s if at.hosts > 1 else 0.0), library.switch_fill_s
+        yield 2, levels, 0, max(switch_s, outside_s if at.hosts > 1 else 0.0), library.switch_fill_s
 
 
 def _measured_ratio(cluster: Cluster, name: str, at: Placement, size_bytes: float) -> float | None:

@@ -93,7 +93,7 @@ def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
 def _copies_note(s_per_byte: float) -> str:
     return (
         f"DistributedDataParallel copies gradients in {s_per_byte * 1e9:.2f} ns per byte unless "
-        f"gradient_as_bucket_view is set: predict with --compression-cost {s_per_byte * 1e9:.2g}s, which is per GB"
+        f"gradient_as_bucket_view is set: --compression 1 --compression-cost {s_per_byte * 1e9:.2g}s (a GB) predicts it"
     )
 
 

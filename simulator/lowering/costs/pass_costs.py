@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, reduce
+from math import prod
 
 import numpy as np
 
@@ -46,8 +47,9 @@ def shard_elements(layer: Layer, intervals: Intervals, sharding: Sharding) -> Fl
 def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding: Sharding, bound: Bound) -> Floats:
     """(forward, backward) seconds of each shard at speed 1, shape (2, shards); bound: as shard_seconds has it."""
     sample, channel, height, width = map(tuple, intervals)
-    samples, channels, areas = _sizes(sample), _sizes(channel), _sizes(height, width)
-    plane, inputs = layer.output_shape[1] * layer.output_shape[2], 1 / sharding.reduce
+    along = (height,) if layer.routing else (height, width)  # experts have the samples of all that share them
+    samples, channels, areas = _sizes(sample), _sizes(channel), _sizes(*along)
+    plane, inputs = prod(layer.output_shape[1 : len(along) + 1]), 1 / sharding.reduce
     table = np.array(
         [
             [
@@ -59,8 +61,8 @@ def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding:
     )  # (sample sizes, channel sizes, area sizes, 2)
     seconds = table[samples[1][:, None, None], channels[1][:, None], areas[1]]  # (samples, channels, areas, 2)
     if layer.routing:  # groups of experts, along the width, take as long as they have tokens
-        loads = np.array(layer.routing.loads_of(sharding.degrees[3]))
-        seconds = seconds * np.tile(loads, sharding.degrees[2])[:, None]
+        shares = _lengths(width) / layer.output_shape[2] * layer.routing.loads_of(sharding.degrees[3])
+        seconds = seconds[..., None, :] * shares[:, None]
     boxes = seconds.reshape(-1, 2).T  # (2, boxes): of one all terms and copies take as long as each other
     return np.repeat(boxes, sharding.reduce * sharding.copy, axis=1)
 
