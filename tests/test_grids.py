@@ -72,8 +72,10 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
         plan = grid_plan(grid, profile, cluster, NANOTRON)
     except InputError:
         return
-    bound = GridBounds(card, profile, cluster, NANOTRON).bound(grid)
+    bounds = GridBounds(card, profile, cluster, NANOTRON)
+    computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
     report = step_report(profile, cluster, plan, runtime=NANOTRON.runtime)
+    assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes == bound.peak_bytes
     assert 0 < bound.step_s <= report.step_s
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
