@@ -100,7 +100,9 @@ def _tab(pane: str, title: str) -> Any:
 
 def _pane(name: str, cards: list[Any]) -> Any:
     """What a tab shows; assets/explore.js draws what is seen alone."""
-    return html.Div(dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **cast(Any, {"aria-labelledby": f"tab-{name}"}))
+    return html.Div(
+        dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **cast(Any, {"aria-labelledby": f"tab-{name}"})
+    )
 
 
 def _timeline() -> Any:
