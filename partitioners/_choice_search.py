@@ -6,7 +6,7 @@ by a bound or simulated, is tried with more recomputation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
@@ -42,6 +42,8 @@ class Queued(NamedTuple):
     choice: StrategyChoice
     cluster: Cluster
     plan: Plan | None = None
+    bounded: int = 0
+    """By so many of the bounds that need no plan."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,8 +56,9 @@ class ChoiceSearch:
     """Raises InputError where the plan cannot be."""
     score: Callable[[Bound, Cluster], float] = lambda bound, cluster: bound.step_s
     """No plan with such a bound has less of the objective."""
-    bound: ChoiceBound | None = None
-    """Of a choice that is a grid, where that is known without its plan; raises InputError where it has no plan."""
+    bounds: Sequence[ChoiceBound] = ()
+    """Of a choice that is a grid, where they are known without its plan, each tighter and slower than the one before;
+    raise InputError where it has no plan."""
     group: Callable[[StrategyChoice], Hashable] = lambda choice: None
     """Of choices that are alike the best alone counts among the best."""
     too_large: list[tuple[StrategyChoice, Bound]] = field(default_factory=list)
@@ -68,15 +71,19 @@ class ChoiceSearch:
     """By group the least score so far of a plan that fits."""
     added: int = 0
 
-    def add(self, choice: StrategyChoice, cluster: Cluster, plan: Plan | None = None) -> None:
-        """Put a choice in the queue by its bound: without plan and bound it comes first."""
+    def add(self, choice: StrategyChoice, cluster: Cluster) -> None:
+        """Put a choice in the queue by its first bound."""
+        self._put(Queued(choice, cluster))
+
+    def _put(self, queued: Queued) -> None:
+        """By the next bound that is known without a plan, else by that of its plan: without either it comes first."""
+        choice, cluster, plan, bounded = queued
         bound = Bound(step_s=0.0, peak_bytes=0.0)
         try:
             if plan is not None:
                 bound = plan_bound(ShardedModel(self.profile, plan), cluster, self.runtime)
-            elif self._has_bound(choice):
-                assert self.bound is not None
-                bound = self.bound(choice, cluster)
+            elif choice.grid is not None and self.bounds:
+                bound, bounded = self.bounds[bounded](choice, cluster), bounded + 1
         except InputError as error:
             self.refused.append((choice, str(error)))
             return
@@ -85,28 +92,33 @@ class ChoiceSearch:
                 self.too_large.append((choice, bound))
             return
         self.added += 1
-        heappush(self.queue, (self.score(bound, cluster), self.added, Queued(choice, cluster, plan)))
+        heappush(self.queue, (self.score(bound, cluster), self.added, Queued(choice, cluster, plan, bounded)))
 
     def run(self, top: int, goes_on: Callable[[], bool]) -> bool:
-        """Judge until the best `top` groups are certain, which it returns."""
+        """Judge until the best `top` groups are certain, which it returns; goes_on: asked before each further plan."""
         while self.queue:
-            bound, _, candidate = self.queue[0]
+            bound, _, queued = self.queue[0]
             if sum(score <= bound for score in self.best.values()) >= top:
                 return True
-            if not goes_on():
+            tighter = queued.choice.grid is not None and queued.bounded < len(self.bounds)
+            if not tighter and not goes_on():
                 return False
             heappop(self.queue)
+            if tighter:
+                self._put(queued)
+                continue
             try:
-                self._judge(*candidate)
+                self._judge(queued)
             except (InputError, MissingExtraError) as error:
-                self.refused.append((candidate.choice, str(error)))
+                self.refused.append((queued.choice, str(error)))
         return True
 
-    def _judge(self, choice: StrategyChoice, cluster: Cluster, plan: Plan | None) -> None:
+    def _judge(self, queued: Queued) -> None:
+        choice, cluster, plan, bounded = queued
         if plan is None:
             plan = choice.plan(self.profile, cluster)
-            if not self._has_bound(choice):
-                self.add(choice, cluster, plan)  # by its own bound
+            if not bounded:
+                self._put(queued._replace(plan=plan))  # by its own bound
                 return
         score, fits = self.simulate(choice, cluster, plan)
         if fits:
@@ -114,9 +126,6 @@ class ChoiceSearch:
             self.best[group] = min(self.best.get(group, inf), score)
         else:
             self._recomputed(choice, cluster)
-
-    def _has_bound(self, choice: StrategyChoice) -> bool:
-        return self.bound is not None and choice.grid is not None
 
     def _recomputed(self, choice: StrategyChoice, cluster: Cluster) -> bool:
         """Add the choice with more recomputation, if there is any."""
@@ -138,7 +147,9 @@ class ChoiceSearch:
 
 def _capacity(cluster: Cluster) -> float:
     """Of the largest device: more than that fits nowhere."""
-    return max((inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices), default=inf)
+    sizes = (inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices)
+    most: float = cluster.kept.get(_capacity, lambda: max(sizes, default=inf))
+    return most
 
 
 def best_choice(

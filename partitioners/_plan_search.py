@@ -112,7 +112,7 @@ class _TimeSpent(Exception):
 class PlanSearch:
     """A search over all choices of the strategies `names` for a step of `profile` on `cluster`.
 
-    bound: of a choice without its plan, where there is one that is cheap. wanted: choices to leave out otherwise.
+    bounds: of a choice without its plan, see ChoiceSearch. wanted: choices to leave out otherwise.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class PlanSearch:
         step: StepSettings,
         names: Sequence[str],
         time_left_s: Callable[[], float],
-        bound: ChoiceBound | None = None,
+        bounds: Sequence[ChoiceBound] = (),
         wanted: Callable[[StrategyChoice], bool] = lambda choice: True,
         seed: int = 0,
         watch: Callable[[Tally], None] = lambda tally: None,
@@ -139,7 +139,7 @@ class PlanSearch:
             runtime=step.runtime,
             simulate=self._simulated_choice,
             score=lambda bound, part: max(objective.of_bound(bound, part), self._least(part)),
-            bound=bound,
+            bounds=bounds,
         )
 
     @property

@@ -72,8 +72,10 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
         plan = grid_plan(grid, profile, cluster, NANOTRON)
     except InputError:
         return
-    bound = GridBounds(card, profile, cluster, NANOTRON).bound(grid)
+    bounds = GridBounds(card, profile, cluster, NANOTRON)
+    computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
     report = step_report(profile, cluster, plan, runtime=NANOTRON.runtime)
+    assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes == bound.peak_bytes
     assert 0 < bound.step_s <= report.step_s
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
@@ -94,7 +96,7 @@ SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_
         (TrainingGrid(pipeline=4, accumulation=8), 0.83, 0.98),
         (TrainingGrid(pipeline=4, accumulation=2), 0.9, 0.98),
         (TrainingGrid(tensor=2, accumulation=2), 0.91, 0.93),
-        (TrainingGrid(data=2, zero_stage=1), 0.93, 0.99),
+        (TrainingGrid(data=2, zero_stage=1), 0.92, 0.99),
         (TrainingGrid(data=2, zero_stage=2), 0.91, 0.93),
         (TrainingGrid(data=2, zero_stage=3, accumulation=2), 0.91, 0.97),
     ],

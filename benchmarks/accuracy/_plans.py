@@ -24,4 +24,4 @@ def prediction(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime 
 def prediction_of(report: Report, profile: Profile, cluster: Cluster) -> dict[str, Any]:
     """The same of a plan that was simulated."""
     interval = step_interval(report, profile, cluster)
-    return {"predicted_s": report.step_s, "fits": report.fits, "kind": kind_of(profile) or "", "interval": interval}
+    return {"predicted_s": report.step_s, "fit": report.fit, "kind": kind_of(profile) or "", "interval": interval}

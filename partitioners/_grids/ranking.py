@@ -124,10 +124,17 @@ def ranked_grids(
         if grid.pipeline > 1 and grid.accumulation < fewest:
             rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
             raise InputError(rule)
-        return least.bound(grid)
+        return least.bound(grid, simulated=False)
+
+    def tighter(choice: StrategyChoice, part: Cluster) -> Bound:
+        return least.bound(_grid(choice))
 
     search = ChoiceSearch(
-        profile=profile, runtime=stack.runtime, simulate=simulate, bound=bound, group=lambda each: split_of(_grid(each))
+        profile=profile,
+        runtime=stack.runtime,
+        simulate=simulate,
+        bounds=(bound, tighter),
+        group=lambda each: split_of(_grid(each)),
     )
     step = StepSettings(batch_size=batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
     tried = [each for name in strategies for each in choices(name, profile, cluster, step)]
