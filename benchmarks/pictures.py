@@ -6,7 +6,7 @@ Each is of a link that anybody can open, once everything on the page has been si
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ class Picture:
     """
 
     query: str
+    path: str = "/"
     width: int = 1400
     height: int = 900
     whole: bool = False
@@ -39,9 +40,19 @@ PICTURES: Mapping[str, Picture] = {
         element=".partition-scroll",
     ),
     "dashboard-vgg16": Picture(query=f"profile=vgg16_v100&{V100}&strategy=hypergraph&devices=8&base=", whole=True),
+    "dashboard-plans": Picture(path="/plans", query="profile=llama3-8b&cluster=dgx-h100&devices=64", whole=True),
     "dashboard-1024": Picture(query=f"profile=resnet50_v100&{V100}&strategy=data&devices=1024&base=", whole=True),
 }
 """By the file's name in docs/."""
+READY: Mapping[str, Sequence[str]] = {
+    "/": (
+        "!!document.querySelector('.timeline[data-spans]')",
+        "!!document.querySelector('#advice > .advice:not(.figure-note)')",
+        "!document.querySelector('#strategies').innerText.includes('background')",
+    ),
+    "/plans": ("document.querySelector('#plans-words')?.innerText.startsWith('Best: ')",),
+}
+"""What is true of a page once nothing more is simulated for it."""
 
 
 def main() -> None:
@@ -67,10 +78,9 @@ def main() -> None:
 def take(browser: Any, site: str, picture: Picture, path: Path) -> None:
     """Open the link, wait until nothing more is simulated for it, and keep what is seen."""
     page = browser.new_page(viewport={"width": picture.width, "height": picture.height})
-    page.goto(f"{site}/?{picture.query}")
-    until(page, "() => !!document.querySelector('.timeline[data-spans]')", timeout_s=240)
-    until(page, "() => !!document.querySelector('#advice > .advice:not(.figure-note)')", timeout_s=240)
-    until(page, "() => !document.querySelector('#strategies').innerText.includes('background')", timeout_s=240)
+    page.goto(f"{site}{picture.path}?{picture.query}")
+    for expression in READY[picture.path]:
+        until(page, f"() => {expression}", timeout_s=240)
     if picture.whole:  # in a window of its size: a table is drawn as far as it can be seen
         page.set_viewport_size(
             {"width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight")}

@@ -178,14 +178,14 @@ def _table() -> Any:
     step = QUANTITIES["step_s"]
     columns = [
         column("number", "rank", 70),
-        column("title", "plan", 300, flex=1, minWidth=220),
-        column("micro", "micro-batches", 130),
-        column("step_s", step.title, 110, step.decimals),
+        column("title", "plan", 300, flex=1, minWidth=220, tooltipField="title"),
+        column("micro", "micro-batch", 130),
+        column("step_s", step.title, 115, step.decimals),
         column("expected", f"90% sure ({step.unit})", 190, sortable=False),
-        column("per_device_per_s", "per s and device", 145, 0, headerTooltip="tokens; of a measured profile samples"),
+        column("per_device_per_s", "per s, device", 135, 0, headerTooltip="tokens; of a measured profile samples"),
         share_column("mfu", "MFU", 80, ".1%"),
-        column("gib", "peak (GiB)", 105, 1),
-        share_column("bubble_ratio", "bubble", 90, ".0%"),
+        column("gib", "GiB", 80, 1, headerTooltip="of the fullest device, at its peak"),
+        share_column("bubble_ratio", "bubble", 100, ".0%"),
         column("fit", "fits", 100),
     ]
     return table("plans-rows", columns, 340, "id")

@@ -35,7 +35,7 @@ from simulator.report.metrics import Report
 from simulator.run import expected_interval, step_report
 from simulator.runtime import IDEAL
 
-BUDGET_S = 30.0
+BUDGET_S = 60.0
 """Seconds of simulating; what is left keeps its bound."""
 GONE_S = 20.0
 """A ranking that no page has asked for so long is ended."""
