@@ -70,8 +70,8 @@ class ChakraTraces:
     def _order(self) -> Ints:
         """Tasks as they begin, those that wait for others behind them; without words of no bytes."""
         order: Ints = np.lexsort((np.arange(len(self.graph)), self.start_s))
-        begun: Ints = order[self.graph.kind[order] != Kind.READY]
-        return begun
+        said: Ints = order[self.graph.kind[order] != Kind.READY]
+        return said
 
     def _nodes(self, rank: int) -> Iterator[bytes]:
         graph, numbers, computed = self.graph, dict[int, int](), list[int]()
