@@ -9,8 +9,7 @@ from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
 from dashboard.state.hardware import sequence_length
 from dashboard.state.simulating import batch_of
-from partitioners._stages.block_layout import is_attention
-from partitioners.megatron import separable_units
+from partitioners._stages.block_layout import is_attention, separable_units
 from simulator.workload import Profile
 
 DEGREES = ("tensor", "pipeline", "context", "expert")
