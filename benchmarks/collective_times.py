@@ -18,6 +18,7 @@ import numpy as np
 
 from benchmarks.link_shares import MIB, aceso_all_reduces
 from benchmarks.measured_collectives import (
+    NDR,
     ONE_H100,
     P4DE,
     P5,
@@ -214,6 +215,12 @@ def held_out() -> Iterator[HeldOut]:
             cluster=cluster_of(fit(2), 16),
             rows=aws(*file)[1::2],
         )
+    yield HeldOut(
+        what="256 H100 on NDR InfiniBand, all-gather and all-reduce of 2 GiB",
+        fitted_to="the preset dgx-h100: latency of HDR, bandwidth of a card",
+        cluster=read_preset("dgx-h100").build(256),
+        rows=NDR,
+    )
     preset = read_preset("p5").build(512)
     for name in ("all-reduce", "all-gather", "reduce-scatter"):
         yield HeldOut(

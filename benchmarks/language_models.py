@@ -28,6 +28,7 @@ from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_pl
 from simulator.language_models.accelerators import GIB
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.model_card import ModelCard
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
 from simulator.network.catalogue import read_preset
 
@@ -79,6 +80,11 @@ def summary(name: str, rows: Sequence[Row], stack: str | None = None) -> str:
     )
 
 
+def calibrating(rows: Sequence[Row]) -> list[Row]:
+    """A sample of the rows whose tensor groups lie within a node: what others take is their network's to predict."""
+    return sampled([row for row in rows if int(row["tp"]) <= TrainingGrid().node_devices], CALIBRATED_ON)
+
+
 def sampled(rows: Sequence[Row], count: int) -> list[Row]:
     """At most `count` of some rows, drawn with one seed."""
     return random.Random(1).sample(list(rows), min(count, len(rows)))
@@ -86,7 +92,7 @@ def sampled(rows: Sequence[Row], count: int) -> list[Row]:
 
 def calibrated_without(rows: Sequence[Row], stack: TrainingStack, left_out: Sequence[Row]) -> TrainingStack:
     """`stack` calibrated on a sample of the rows that are not left out."""
-    plans = [measured_plan(row) for row in sampled([row for row in rows if row not in left_out], CALIBRATED_ON)]
+    plans = [measured_plan(row) for row in calibrating([row for row in rows if row not in left_out])]
     return _calibrated(stack, plans)
 
 
@@ -177,7 +183,7 @@ def main(arguments: Sequence[str]) -> int:
         every = read_rows(args.rows or shared_data() / "ultrascale" / "visible.csv")
         write_predictions(published_runs(every, args.stack), args.predictions)
     if args.calibrate is not None:
-        rows = sampled(usable_rows(args.rows), CALIBRATED_ON)
+        rows = calibrating(usable_rows(args.rows))
         fitted = _calibrated(stack, [measured_plan(row) for row in rows])
         write_stack(fitted, args.calibrate)
         print(HEADINGS, summary("those of the calibration", rows, str(args.calibrate)), *fitted.remarks, sep="\n")

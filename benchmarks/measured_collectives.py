@@ -81,6 +81,15 @@ def ultra_scale(size_bytes: float) -> Rows:
     return rows
 
 
+NDR: Rows = [
+    MeasuredCollective(
+        name=name, devices=256, size_bytes=2.0**31, seconds=sent_share(name, 256) * 2.0**31 / bytes_per_s
+    )
+    for name, bytes_per_s in (("all-gather", 2.0e11), ("all-reduce", 3.4e11))
+]
+"""256 H100, a card of 400 Gb/s InfiniBand each: bus bandwidths of 2 GiB as NVIDIA/nccl issue 1218 (2024) has them."""
+
+
 def rows_of(name: str, devices: int, points: Iterable[tuple[float, float]]) -> Rows:
     """Points of a log, without times that a larger size undercuts: some jump by a multiple from one to the next."""
     kept, least_s = [], inf

@@ -45,8 +45,8 @@ def main() -> None:
     if more:
         sys.exit(f"{more} can be imported: the wheel holds the product alone")
     names = "import shardscope; print(len([getattr(shardscope, name) for name in shardscope.__all__]))"
-    for words in (("-m", "shardscope", "--version"), ("-c", names)):
-        print(subprocess.run([sys.executable, *words], capture_output=True, text=True, check=True).stdout.strip())
+    for asked in (["-m", "shardscope", "--version"], ["-c", names]):
+        print(subprocess.run([sys.executable, *asked], capture_output=True, text=True, check=True).stdout.strip())
     program = "import simulator; print(simulator.__file__)"
     where = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     print(f"{len(COMMANDS)} commands work from {where}")

@@ -34,7 +34,8 @@ class Runtime:
     or applies them on a server."""
     collective_launch_s: float = 0.0
     """Host seconds, for each member of its group, to launch one collective between passes in a pipeline whose messages
-    cross hosts: there hosts stall at random, and a group waits for each of its members in turn."""
+    cross hosts, beside the latency of its way round them: there hosts stall at random, and wait for each other in
+    turn."""
     step_overhead_s: float = 0.0
     """Host seconds once a step, on every device that computes, after all that it does: data loading, logging, the
     optimizer's synchronisation."""

@@ -121,7 +121,7 @@ def test_a_step_that_is_not_drawn_is_compared(page: Any, site: str) -> None:
 
 def test_a_dropped_configuration_is_a_model(page: Any, site: str, tmp_path: Path) -> None:
     page.goto(f"{site}/profiles?{H100}&profile=vgg_small&devices=8&strategy=data")
-    until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 4")
     (tmp_path / "tiny.json").write_text(CARD)
     page.set_input_files("#upload input[type=file]", str(tmp_path / "tiny.json"))
     page.wait_for_selector("#uploaded >> text=tiny@")

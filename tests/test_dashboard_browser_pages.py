@@ -56,7 +56,7 @@ def test_a_column_has_one_number_of_decimals(page: Any, site: str, store: Store)
 
 def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path) -> None:
     page.goto(f"{site}/profiles")
-    until(page, "() => document.querySelectorAll('.main-svg').length >= 6")
+    until(page, "() => document.querySelectorAll('.main-svg').length >= 4")
     assert "measured end to end" in page.inner_text("#provenance")
     page.wait_for_timeout(500)
     shot(page, "profiles")
@@ -144,14 +144,6 @@ def test_a_scenario_over_time(page: Any, site: str) -> None:
     reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
     page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
     page.wait_for_selector("#scenario-summary >> text=unknown profile")
-
-
-def test_accuracy_over_simulated_time(page: Any, site: str) -> None:
-    page.goto(f"{site}/compare?profile=vgg_digits&strategy=owt&microbatches=&batch_size=256")
-    page.wait_for_selector("#accuracy >> text=to 97%")
-    until(page, "() => document.querySelectorAll('#accuracy .main-svg').length > 0")
-    page.wait_for_timeout(300)
-    shot(page, "compare-accuracy")
 
 
 def test_a_language_model_and_an_unknown_one(page: Any, site: str) -> None:

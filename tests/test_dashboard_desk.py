@@ -21,8 +21,9 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app, listen
-from dashboard.frame.controls import CONTROLS, remarks
+from dashboard.frame.controls import CONTROLS
 from dashboard.frame.panels import as_html
+from dashboard.frame.remarks import remarks
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
 from dashboard.state import simulating, worker_process

@@ -51,8 +51,8 @@ def test_a_configuration_is_a_card_and_what_is_too_large_is_refused() -> None:
     now, problems = store.read(f"v=1&profile={key}&cluster=dgx-h100&devices=8")
     report = store.outcome(now).report
     assert not problems and store.profile(now).model == "tiny" and report is not None and report.step_s > 0
-    with pytest.raises(InputError, match="layers is 4000: at most"):
-        store.put_card(CONFIG.replace('"num_hidden_layers": 4,', '"num_hidden_layers": 4000,').encode(), "deep.json")
+    with pytest.raises(InputError, match="layers is 400: at most"):
+        store.put_card(CONFIG.replace('"num_hidden_layers": 4,', '"num_hidden_layers": 400,').encode(), "deep.json")
 
 
 def test_a_packed_profile_is_read() -> None:

@@ -15,12 +15,15 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.frame.controls import CONTROLS, applies, rail, remarks
+from dashboard.frame.controls import CONTROLS, applies, rail
 from dashboard.frame.exports import command
+from dashboard.frame.remarks import remarks
 from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Counted, Outcome, build_plan, glance_of
+from dashboard.state.measures import shares
+from dashboard.state.planning import build_plan
+from dashboard.state.simulating import Counted, Outcome, glance_of
 from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
@@ -213,13 +216,13 @@ def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(stor
     now = store.resolved(Configuration(profile="net", cluster="cpu-1g", strategy="data", devices=4, batch_size=8))
     outcome, searched = store.outcome(now), replace(now, strategy="hypergraph")
     assert outcome.run is not None and not any(move.configuration == searched for move in moves(outcome))
-    found = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
-    store.desk.keep(searched, None, found)
+    glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
+    store.desk.keep(searched, None, glance)
     best = advise(store, outcome).best
     assert best is not None and best.move.configuration == searched
     near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
-    store.desk.keep(near, None, replace(found, configuration=near, step_s=found.step_s * 0.9995))
-    store.desk.keep(lean, None, replace(found, configuration=lean, total_bytes=found.total_bytes / 2))
+    store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
+    store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
     assert advise(store, outcome).best.move.configuration == lean  # type: ignore[union-attr]
 
 
@@ -231,3 +234,13 @@ def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
     assert outcome.counted is not None and outcome.counted.report.tasks > 40_000_000, outcome.reason
     assert glance_of(outcome).ran and len(pickle.dumps(outcome)) < 5 * 10**6
     assert time.process_time() - began_s < 10  # on a busy machine; 2 s alone
+
+
+def test_shares_tell_launches_from_bubble(store: Store) -> None:
+    """Of devices that wait for nothing but their host the bubble is that of the report, and all adds up to the step."""
+    outcome = store.outcome(on("dense", tensor=2, pipeline=4, batch_size=64))
+    assert outcome.run is not None and outcome.cluster is not None
+    split, report = shares(outcome.run, outcome.cluster), outcome.run.report
+    parts = {share.name: share.ratio for share in split.total}
+    assert parts["bubble"] == pytest.approx(report.bubble_ratio) and parts["host launches"] > 0
+    assert sum(parts.values()) == pytest.approx(1.0)

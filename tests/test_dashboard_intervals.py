@@ -126,3 +126,10 @@ def test_a_chip_says_that_the_profile_was_measured_on_another_device(store: Stor
     here, there = (" ".join(as_html(chip) for chip in chips(each, None)) for each in (outcome, elsewhere))
     assert "measured on" not in here
     assert "measured on Tesla V100, simulated on NVIDIA H100 80GB SXM5" in there and "set the device speed" in there
+
+
+def test_a_winner_is_so_far_until_the_sweep_is_over() -> None:
+    rows = [{"strategy": name, "devices": 2, "step_s": step_s} for name, step_s in (("data", 0.02), ("owt", 0.03))]
+    swept = ("strategy", "devices")
+    assert best_by_value(rows, swept, over=False) == f"So far: {best_by_value(rows, swept)}"
+    assert best_by_value(rows, swept).startswith("Data wins")

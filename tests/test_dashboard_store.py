@@ -210,7 +210,9 @@ def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     again = store.outcome(advice.best.move.configuration).run
     assert again is not None and again.report.step_s == advice.best.step_s < outcome.run.report.step_s
     steps_s = [simulated.step_s for simulated in advice.helpful]
-    assert all(one <= other * (1 + 2 * AS_LONG) for one, other in pairwise(steps_s))  # and of equals fewer bytes first
+    assert all(
+        step_s <= next_s * (1 + 2 * AS_LONG) for step_s, next_s in pairwise(steps_s)
+    )  # and of equals fewer bytes first
 
 
 def test_every_move_changes_something_and_none_searches(store: Store) -> None:

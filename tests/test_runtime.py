@@ -83,7 +83,7 @@ def test_commands_have_one_speed_up_of_one_run(devices: int, capsys: pytest.Capt
     machine = ["resnet50_v100", "--cluster", "p3-16xlarge", "--devices", str(devices), "--json"]
     said = []
     for command in (
-        ["compare", "--strategies", "data"],
+        ["compare", "--strategies", "data", "--zero", "0"],
         ["simulate", "--strategy", "data"],
         ["scale", "--sync", "ring"],
     ):

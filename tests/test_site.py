@@ -104,5 +104,14 @@ def test_the_readme_is_short_and_narrow() -> None:
     assert not [line for line in prose if len(line) > 82 and not line.startswith("|")]
 
 
+def test_files_that_are_shown_are_shown_as_they_are() -> None:
+    shown = re.findall(
+        r"`([\w/]+\.py)`:\n\n```python\n(.*?)^```", (DOCS / "add.md").read_text(), re.DOTALL | re.MULTILINE
+    )
+    assert len(shown) == 3
+    for path, text in shown:
+        assert (ROOT / path).read_text() == text
+
+
 def test_every_field_of_a_file_says_what_it_means() -> None:
     assert "| left out |\n" not in (DOCS / "files.md").read_text() + (DOCS / "api.md").read_text()

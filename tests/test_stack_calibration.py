@@ -20,9 +20,11 @@ from partitioners._grids.calibration import (
 from partitioners._grids.measured_rows import COLUMNS, measured_plan, measured_plans, read_rows, usable
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack, write_stack
 from simulator.network.catalogue import read_preset
+from simulator.plan import Synchronisation
 
 NANOTRON = read_stack("nanotron-h100")
 CARD = ModelCard(name="small", layers=8, hidden=4096, heads=32, ffn=16_384, vocabulary=32_000, sequence=2048)
@@ -116,6 +118,14 @@ def test_a_grid_that_is_none_names_its_row_and_a_row_that_failed_is_not_read(tmp
 def test_a_missing_column_is_named(column: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"lacks the columns {column}"):
         measured_plans(runs(tmp_path, {name: value for name, value in RUN.items() if name != column}))
+
+
+def test_a_stack_says_what_is_scattered_at_once() -> None:
+    """nanotron's ZeRO-1 scatters and gathers all parameters in one call, DistributedDataParallel sums in buckets."""
+    profile = modelled_profile(CARD, NANOTRON)
+    assert NANOTRON.synchronisation(0, profile) == Synchronisation()
+    assert NANOTRON.synchronisation(1, profile).bucket_bytes == NANOTRON.scattered_bytes > profile.parameter_bytes
+    assert NANOTRON.synchronisation(2, profile).bucket_bytes == 2 * CARD.block_parameters
 
 
 def test_columns_that_may_be_there_say_the_rest_of_a_plan(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@
     once       captures on all cores, calibrated labs, what each runtime adds to a step on one rank    FOLDER
     each run   predicted from those alone, then made in a lab of its own
 
-Networks are drawn (traces/validation/random_networks.py); collectives block, as they do over gloo on a CPU. Needs root.
+Networks are drawn (benchmarks/random_networks.py); collectives block, as they do over gloo on a CPU. Needs root.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.parallel_runtimes.fsdp import FsdpSettings, run_fsdp, shard
 from benchmarks.parallel_runtimes.network_blocks import block_names
 from benchmarks.parallel_runtimes.parallel_plans import fsdp_plan, tensor_plan
 from benchmarks.parallel_runtimes.tensor_parallel import run_tensor_parallel, split_layers, transformer_splits
+from benchmarks.random_networks import network_name
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
@@ -43,7 +44,6 @@ from traces.results.validation_cases import LabNetwork, with_habits_of
 from traces.runs.torch_runtimes.measured_steps import MeasuredSteps
 from traces.runs.torch_runtimes.trained_network import build
 from traces.validation.measured_inputs import CALIBRATED_BYTES, capture_on_all_cores, on_all_cores
-from traces.validation.random_networks import network_name
 from traces.zoo.networks import load
 
 BATCH_SIZE, STEPS, RANKS, MBITS = 16, 16, 2, (200, 1000)

@@ -1,7 +1,6 @@
 """Figures as plain dictionaries that Plotly draws: one file per card, each a pure function.
 
 breakdown     where the step goes: device time by what it was spent on, adding up to 100 %
-convergence   accuracy over simulated seconds of training, one line per strategy, and where each reaches the target
 layers        a profile: time by layer, one layer's measured scaling, and the network's layers with their joins
 load_balance  load balance: each device's compute over the mean, and each layer's
 memory        peak memory of each device against its capacity

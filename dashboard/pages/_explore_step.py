@@ -8,17 +8,9 @@ from typing import Any
 from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import (
-    BY_STRATEGY,
-    CONTROLS,
-    GONE,
-    SLIDERS,
-    Remark,
-    cluster_options,
-    plan_options,
-    remarks,
-)
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS, cluster_options, plan_options
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
+from dashboard.frame.remarks import Remark, remarks
 from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_partition import whole_answer
 from dashboard.pages._explore_strategies import best_key, ran, strategies_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
@@ -56,7 +56,7 @@ def add(app: Dash, store: Store) -> Page:
                         html.Div(id="detail", **LIVE),
                         html.Button("Controls", id="to-controls"),
                     ],
-                    id="results", **{"data-pane": "answer"},
+                    id="results", **cast(Any, {"data-pane": "answer"}),
                 ),
             ],
             className="explore",
@@ -100,7 +100,9 @@ def _tab(pane: str, title: str) -> Any:
 
 def _pane(name: str, cards: list[Any]) -> Any:
     """What a tab shows; assets/explore.js draws what is seen alone."""
-    return html.Div(dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **{"aria-labelledby": f"tab-{name}"})
+    return html.Div(
+        dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **cast(Any, {"aria-labelledby": f"tab-{name}"})
+    )
 
 
 def _timeline() -> Any:

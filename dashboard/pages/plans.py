@@ -88,6 +88,7 @@ def title(row: Row) -> str:
     degrees = [f"{name} {row[name]}" for name in DEGREES if row.get(name, 1) > 1]
     named = " × ".join(degrees) if "data" in row else " ".join([row["strategy"], *degrees])
     zero = f", ZeRO-{row['zero_stage']}" if row["zero_stage"] else ""
+    zero += f" in groups of {row['shard_group']}" if row["shard_group"] else ""
     again = "" if row["recomputation"] == "none" else f", recomputes {row['recomputation']}"
     return f"{named or '1 device'}{zero}{again}"
 

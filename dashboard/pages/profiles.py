@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
-from dashboard.figures.layers import layer_times, network, scaling
+from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.style import Figure
 from dashboard.frame.cards import aria, card, facts, graph
 from dashboard.frame.controls import profile_options
@@ -36,7 +36,6 @@ def add(app: Dash, store: Store) -> Page:
     @app.callback(
         Output("provenance", "children"),
         Output("layer-times-graph", "figure"),
-        Output("network-graph", "figure"),
         Output("layers", "rowData"),
         Output("scaling-layer", "data"),
         Output("scaling-layer", "value"),
@@ -50,7 +49,7 @@ def add(app: Dash, store: Store) -> Page:
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
         longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
         href = f"/?{urlencode({'v': VERSION, 'profile': key}, safe='@')}"
-        return _provenance(profile), layer_times(profile), network(profile), _rows(profile), layers, str(longest), href
+        return _provenance(profile), layer_times(profile), _rows(profile), layers, str(longest), href
 
     @app.callback(
         Output("scaling-graph", "figure"),
@@ -92,12 +91,8 @@ def _page(store: Store, now: Configuration) -> Any:
             html.Div(id="uploaded", role="alert"),
             html.Div(id="provenance"),
             card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
-            dmc.SimpleGrid([
-                card("network", "Layers, repeated blocks folded (area = time, dark = parameters, arcs = skips)",
-                     [graph("network-graph", 260, "The network's blocks and skip connections")]),
-                card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
-                     controls=[layer]),
-            ], cols={"base": 1, "lg": 2}, spacing="sm"),
+            card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
+                 controls=[layer]),
             card("layers-card", "Layers", [_grid()], formats=()),
         ], gap="sm"),
         className="page",

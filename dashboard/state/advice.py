@@ -128,8 +128,8 @@ def _of_grids(outcome: Outcome) -> Iterator[Move]:
             yield Move(words=f"ZeRO stage {stage} → {other}", configuration=replace(now, zero_stage=other))
     kinds = ("none", "selective", "full")
     if "recomputation" in taken and now.recomputation in kinds:
-        place = kinds.index(now.recomputation)
-        for kind in (*kinds[:place][-1:], *kinds[place + 1 : place + 2]):
+        much = kinds.index(now.recomputation)
+        for kind in (*kinds[:much][-1:], *kinds[much + 1 : much + 2]):
             changed = replace(now, recomputation=kind)
             yield Move(words=f"recomputation {now.recomputation} → {kind}", configuration=changed)
 

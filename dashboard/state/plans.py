@@ -18,7 +18,8 @@ from typing import Any
 import partitioners
 from dashboard.state.caps import searches
 from dashboard.state.configuration import OWN, Configuration
-from dashboard.state.simulating import Request, batch_of, changed_cluster, usual_cluster
+from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
+from dashboard.state.simulating import Request
 from dashboard.state.store import Store
 from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
 from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
@@ -41,8 +42,8 @@ GONE_S = 20.0
 SHOWN_S = 0.4
 """Seconds between two states of a ranking that are told of."""
 KEPT = 8
-DEGREES = ("data", "context", "tensor", "pipeline", "expert")
-_FREE = ("strategy", "microbatches", "schedule", "zero_stage", "recomputation", "plan", *DEGREES[1:])
+DEGREES = ("data", "context", "tensor", "pipeline", "expert", "chunks")
+_FREE = ("strategy", "microbatches", "schedule", "zero_stage", "shard_group", "recomputation", "plan", *DEGREES[1:])
 """Fields of a configuration that a ranking chooses itself."""
 Row = dict[str, Any]
 Tell = Callable[[Callable[[], "Ranked"]], None]
@@ -108,7 +109,7 @@ class Plans:
 
 def asked(now: Configuration) -> Configuration:
     """A configuration without what a ranking chooses: two that differ in nothing else have one ranking."""
-    default = {each.name: each.default for each in fields(Configuration)}
+    default: dict[str, Any] = {each.name: each.default for each in fields(Configuration)}
     return replace(now, **{name: default[name] for name in _FREE if name != "strategy"}, strategy="data")
 
 
@@ -191,7 +192,8 @@ def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -
 
 def _choices(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
     """Of a measured profile: what strategies say there is to try, those last that search by themselves."""
-    now, profile, rows, left = request.configuration, request.profile, [], 0
+    now, profile, left = request.configuration, request.profile, 0
+    rows: list[Row] = []
     runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
     step = StepSettings(batch_size=batch_of(now, profile), runtime=runtime)
     for choice in _tried(request, cluster, step):
@@ -225,10 +227,11 @@ def _ordered(rows: Iterator[Row] | Sequence[Row]) -> tuple[Row, ...]:
 
 def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
     grid = each.grid
-    degrees = {name: getattr(grid, name) for name in DEGREES}
+    degrees = {name: getattr(grid, name) for name in DEGREES} | {"chunks": grid.chunks if grid.chunks > 1 else 0}
     opened = replace(
         now, strategy=grid.strategy, batch_size=grid.batch, microbatches=grid.accumulation, zero_stage=grid.zero_stage,
-        recomputation=grid.recomputation, **{name: degree for name, degree in degrees.items() if name != "data"},
+        recomputation=grid.recomputation, shard_group=grid.shard_group,
+        **{name: degree for name, degree in degrees.items() if name != "data"},
     )  # fmt: skip
     try:
         runtime = "megatron" if grid.strategy == "megatron" else "fsdp2"
@@ -237,7 +240,8 @@ def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
         command = f"# no command: {error}"
     return {
         **degrees, **_figures(each.report, each.interval), "strategy": grid.strategy, "zero_stage": grid.zero_stage,
-        "recomputation": grid.recomputation, "micro": f"{grid.microbatch} × {grid.accumulation}", "mfu": each.mfu,
+        "recomputation": grid.recomputation, "shard_group": grid.shard_group,
+        "micro": f"{grid.microbatch} × {grid.accumulation}", "mfu": each.mfu,
         "per_device_per_s": each.tokens_per_s / grid.devices, "command": command, "query": opened.query(),
     }  # fmt: skip
 
@@ -246,10 +250,11 @@ def _choice_row(
     now: Configuration, choice: partitioners.StrategyChoice, plan: Plan, report: Report, interval: StepInterval
 ) -> Row:
     own, schedule = choice.own, choice.step.schedule or OWN
-    degrees = {name: int(own.get(name, 1)) for name in DEGREES[1:]}
+    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
     opened = replace(
         now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
-        zero_stage=choice.step.states.stage, recomputation=own.get("recomputation", "none"), schedule=schedule,
+        zero_stage=choice.step.states.stage, shard_group=choice.step.states.group,
+        recomputation=own.get("recomputation", "none"), schedule=schedule,
         **degrees,
     )  # fmt: skip
     query = (
@@ -257,7 +262,8 @@ def _choice_row(
     )  # Explore has no control for the others
     return {
         **degrees, **_figures(report, interval), "strategy": choice.strategy, "zero_stage": plan.states.stage,
-        "recomputation": opened.recomputation, "micro": f"{plan.microbatches}", "command": "", "query": query,
+        "recomputation": opened.recomputation, "shard_group": opened.shard_group,
+        "micro": f"{plan.microbatches}", "command": "", "query": query,
         "per_device_per_s": report.samples_per_s / now.devices,
     }  # fmt: skip
 

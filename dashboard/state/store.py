@@ -17,7 +17,8 @@ from dashboard.state.alternatives import in_a_node
 from dashboard.state.configuration import Configuration, from_query
 from dashboard.state.desk import Desk
 from dashboard.state.inventory import Inventory, label
-from dashboard.state.simulating import Glance, Outcome, Request, glance_of, usual_cluster
+from dashboard.state.planning import usual_cluster
+from dashboard.state.simulating import Glance, Outcome, Request, glance_of
 from dashboard.state.validations import Stored
 from dashboard.state.workers import Workers
 from simulator import files

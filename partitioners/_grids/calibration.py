@@ -45,7 +45,7 @@ CONSTANTS: Mapping[str, Fitted] = {
     "device.loss_bytes_per_logit": Fitted(low=20, high=80, expected=45, width=15),
     "runtime.forward_launch_s": Fitted(low=1e-5, high=2e-4, expected=7e-5, width=5e-5),
     "runtime.update_launch_s": Fitted(low=0.0, high=6e-4, expected=1e-4, width=1e-4),
-    "runtime.step_overhead_s": Fitted(low=0.0, high=0.08, expected=0.02, width=0.02),
+    "runtime.step_overhead_s": Fitted(low=0.0, high=0.05, expected=0.02, width=0.01),
     "runtime.collective_launch_s": Fitted(low=0.0, high=5e-4, expected=0.0, width=2e-4),
 }
 """matmul_efficiency and attention_efficiency: over what `kernels` says of a GPU, from data sheets and kernel tables.

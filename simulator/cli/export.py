@@ -3,8 +3,9 @@
     shardscope export plan.json --to ddp --model mine:net --input-shape 3x224x224 --output train.py
     torchrun --nproc-per-node 4 train.py
 
-ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan is its TOML file, megatron a shell
-script with Megatron-LM's arguments. What the runtime does otherwise than planned is printed and written into the file.
+ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan and megatron are shell scripts with
+their options; chakra is a folder with an execution trace of each rank, as ASTRA-sim runs them. What the runtime does
+otherwise than planned is printed and written into the file.
 Model and input are those of the capture, where the profile was captured from one. A script prints each step's loss and
 time beside the predicted one, which `shardscope check` reads.
 """
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from simulator.cli import _options, _values
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest
-from simulator.exports import RUNTIMES
+from simulator.exports import RUNTIMES, TRACES
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
-    parser.add_argument("--to", choices=RUNTIMES, required=True, help="the runtime")
+    parser.add_argument("--to", choices=(*RUNTIMES, TRACES), required=True, help="the runtime")
     parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's)")
     parser.add_argument("--model", metavar="NAME", help="package.module:callable that makes the network")
     parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, e.g. 3x224x224")
     parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
-    parser.add_argument("--output", metavar="FILE", required=True, help="what to write; - is standard output")
+    text = "what to write; - is standard output; of chakra a folder"
+    parser.add_argument("--output", metavar="FILE", required=True, help=text)
+    parser.add_argument("--ranks", metavar="A..B", help="of chakra, those whose traces are written (default: all)")
     parser.add_argument("--json", action="store_true", help="print what was written, and not as planned, as JSON")
 
 
@@ -53,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.output == "-":
         raise InputError("output is -: standard output cannot hold both the script and --json; name a file")
     plan = files.read_plan(args.plan)
+    if args.to == TRACES:
+        return _write_traces(plan, args)
+    if args.ranks:
+        raise InputError(f"ranks is {args.ranks}: only of chakra is there a file for each; leave it out")
     profile = _options.profile_on(args.profile or _profile_of(plan), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
@@ -94,6 +101,41 @@ def run(args: argparse.Namespace) -> int:
     for line in lines:
         print(folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
     return 0
+
+
+def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
+    """A trace for each rank asked for, as plan.RANK.et, and its process groups. Raises InputError."""
+    import json
+
+    from simulator import files
+    from simulator.cli import _planned, _printing
+    from simulator.exports.chakra import ChakraTraces
+
+    settings = _planned.made_by(plan)
+    profile = _options.profile_on(args.profile or settings.profile, settings.cluster)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
+    traces = ChakraTraces.of(profile, cluster, plan, _options.read_runtime(settings, profile))
+    ranks, folder = _ranks(args.ranks, traces.ranks), Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in ranks:
+        files.write_bytes_atomic(folder / f"plan.{rank}.et", traces.rank(rank))
+    groups = {name: list(group) for group, name in traces.groups.items()}
+    files.write_text_atomic(folder / "comm_groups.json", json.dumps(groups))
+    written = {"output": args.output, "runtime": args.to, "devices": traces.ranks, "files": len(ranks)}
+    if args.json:
+        _printing.print_json(written)
+    else:
+        print(folded(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json"))
+    return 0
+
+
+def _ranks(asked: str | None, ranks: int) -> range:
+    """Those that "A..B" or a number says. Raises InputError."""
+    first, _, last = (asked or f"0..{ranks - 1}").partition("..")
+    numbers = [_values.whole(text) for text in (first, last or first)]
+    if not numbers[0] <= numbers[1] < ranks:
+        raise InputError(f"ranks is {asked}: write A..B, of ranks 0 to {ranks - 1}")
+    return range(numbers[0], numbers[1] + 1)
 
 
 def _profile_of(plan: Plan) -> str:

@@ -2,8 +2,8 @@
 
     shardscope network llama3-8b --cluster dgx-h100 --devices 64 --output network.html
 
-Plans are searched for on the cluster's own network and, of a model card, on those of a quarter and of a thirty-second
-of its bandwidth; the best few are simulated at every bandwidth, with those of the same splits that exchange least.
+Plans are searched for on the cluster's own network and, of a model card, on those of a quarter and a thirty-second of
+its bandwidth; the best few are simulated at every bandwidth, with those of the same splits that exchange less.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from simulator.cli import _effects, _grids, _options, _results, _values
 from simulator.errors import InputError
 
 if TYPE_CHECKING:
+    from partitioners._grids.grid_bounds import GridBounds
     from simulator.cluster import Cluster
     from simulator.language_models.training_grid import TrainingGrid
     from simulator.plan import Plan
@@ -94,8 +96,8 @@ def _checked(cluster: Cluster) -> Cluster:
 
 
 def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
-    """The best grids of a model card, on its own network and on slower ones, whose bounds are those of its own; and of
-    each split that which exchanges least."""
+    """The best grids of a model card, on its own network and on slower ones, whose bounds are those of its own, and
+    those of the same splits that exchange less."""
     from partitioners._grids.grid_bounds import GridBounds
     from partitioners._grids.ranking import best_of_splits, ranked_grids
 
@@ -115,26 +117,40 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
         if not splits:
             raise InputError(f"devices is {cluster.workers}: no grid of them fits {of.card.name}; take more")
         for each in (*splits, *ranking.runs[1:KEPT]):
-            plans[_words(each.grid)] = each.plan
-            plans.update(_exchanging_least(each.grid, of))
+            if _words(each.grid) not in plans:
+                plans[_words(each.grid)] = each.plan
+                plans.update(_exchanging_less(each.grid, of, bounds))
     return of.profile, cluster, of.stack.runtime, plans
 
 
-def _exchanging_least(grid: TrainingGrid, of: _grids.GridInputs) -> Iterator[tuple[str, Plan]]:
-    """`grid` with the fewest micro-batches that fit, computed again for it: of replicas that share out parameters or
-    gradients each exchanges them."""
+def _exchanging_less(grid: TrainingGrid, of: _grids.GridInputs, bounds: GridBounds) -> Iterator[tuple[str, Plan]]:
+    """`grid` with the fewest micro-batches that fit, by what is computed again for it: of replicas that share out
+    parameters or gradients each exchanges them."""
     from partitioners._grids.grid_plan import grid_plan
     from simulator.language_models.modelled_profile import MOST_MICROBATCH
+    from simulator.language_models.training_grid import RECOMPUTATION
     from simulator.run import step_report
 
-    for fewest in range(1, grid.accumulation if grid.pipeline == 1 and grid.zero_stage > 1 else 1):
-        microbatch, rest = divmod(grid.microbatch * grid.accumulation, fewest)
-        if not rest and microbatch <= MOST_MICROBATCH:
-            larger = replace(grid, microbatch=microbatch, accumulation=fewest, zero_stage=3, recomputation="full")
-            plan = grid_plan(larger, of.profile, of.cluster, of.stack)
-            if step_report(of.profile, of.cluster, plan, runtime=of.stack.runtime).fits:
-                yield _words(larger), plan
-                return
+    most_bytes = min(device.memory_bytes or inf for device in of.cluster.devices)
+    samples = grid.microbatch * grid.accumulation
+    fewer = [n for n in range(1, grid.accumulation) if not samples % n and samples // n <= MOST_MICROBATCH]
+    fewer = fewer if grid.pipeline == 1 and grid.zero_stage > 1 else []
+
+    def fitting(recomputation: str, number: int) -> tuple[str, Plan] | None:
+        larger = replace(grid, microbatch=samples // number, accumulation=number, recomputation=recomputation)
+        if bounds.bound(larger).peak_bytes > most_bytes:
+            return None
+        plan = grid_plan(larger, of.profile, of.cluster, of.stack)
+        fits = step_report(of.profile, of.cluster, plan, runtime=of.stack.runtime).fits
+        return (_words(larger), plan) if fits else None
+
+    for kind in RECOMPUTATION:
+        for number in fewer:
+            made = fitting(kind, number)
+            if made is not None:
+                yield made
+                fewer = [fewest for fewest in fewer if fewest < number]
+                break
 
 
 def _words(grid: TrainingGrid) -> str:

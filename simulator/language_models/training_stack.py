@@ -45,6 +45,8 @@ class TrainingStack:
     logit_bytes: float = 8.0
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
+    scattered_bytes: int = Synchronisation().bucket_bytes
+    """Of parameters whose gradients ZeRO-1 scatters, and which it gathers, at once; from stage 2 on a block."""
     calibrated_on: str = ""
     """The GPU of the measured runs that its constants were calibrated on, such as "h100"; "" where they are stated."""
     by_default: bool = False
@@ -67,7 +69,7 @@ class TrainingStack:
     def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
         """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
         if zero_stage < 2:
-            return Synchronisation()
+            return Synchronisation(bucket_bytes=self.scattered_bytes) if zero_stage else Synchronisation()
         block = [layer.parameter_bytes for layer in profile.layers if layer.name.startswith("blocks.0.")]
         return Synchronisation(bucket_bytes=sum(block))
 

@@ -3,7 +3,6 @@
 diagnosis            three short real steps beside their predictions: whether predictions can be trusted, what is off
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
-field_cases          the field suite: runs as strangers make them, drawn from a seed
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 run_speed            a prediction with devices as fast as they were in the run: an error without that of layers' times
 task_order           the order of a timeline's tasks

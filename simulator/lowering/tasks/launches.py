@@ -11,6 +11,7 @@ update or sends something after it, and is no compute of the device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import chain
 
 import numpy as np
@@ -19,6 +20,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
+from simulator.network.collective_times import time_of
 from simulator.runtime import Runtime
 from simulator.taskgraph import Ints, Kind
 
@@ -55,7 +57,7 @@ def add_launches(
         updates = np.flatnonzero((kind == Kind.UPDATE) & (builder.column("layer") < 0))  # of a device's optimizer
         launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
     if runtime.collective_launch_s and _crosses_hosts(builder, model, cluster):
-        _add_collectives(builder, runtime.collective_launch_s)
+        _add_collectives(builder, cluster, runtime.collective_launch_s)
     if runtime.receive_synchronises and orders:
         builder.column("host_waits")[_receiving(builder, model, orders)] = True
     if runtime.step_overhead_s:
@@ -75,19 +77,30 @@ def _crosses_hosts(builder: GraphBuilder, model: ShardedModel, cluster: Cluster)
     return any(stage.get(a) != stage.get(b) and cluster.devices[a].host != cluster.devices[b].host for a, b in pairs)
 
 
-def _add_collectives(builder: GraphBuilder, seconds: float) -> None:
-    """Let the first task of a device that waits for a collective between passes take `seconds` a member longer."""
-    sizes = (len({*chain.from_iterable(route.single)}) if len(route.single) > 1 else 0 for route in builder.routes)
-    members = np.array([*sizes])
-    exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
-    size = np.where(exchanged, members[builder.column("route")], 0)  # by task
+def _add_collectives(builder: GraphBuilder, cluster: Cluster, seconds: float) -> None:
+    """Let the first task of a device that waits for a collective between passes take longer to launch: `seconds` for
+    each member, and the latency of its way round them."""
+
+    @cache
+    def stall_s(number: int, sent_bytes: float) -> float:
+        route = builder.routes[number]
+        if len(route.single) == 1:  # a message
+            return 0.0
+        time = time_of(cluster, route, sent_bytes)
+        return seconds * len({*chain.from_iterable(route.single)}) + (time.delay_s if time else 0.0)
+
+    route, sent_bytes, kind = (builder.column(name) for name in ("route", "bytes", "kind"))
+    stalls_s = np.zeros(len(builder))
+    exchanged = np.flatnonzero(np.isin(kind, (Kind.ACTIVATION, Kind.GRADIENT)) & (route >= 0))
+    pairs = zip(route[exchanged].tolist(), sent_bytes[exchanged].tolist(), strict=True)
+    stalls_s[exchanged] = [stall_s(*pair) for pair in pairs]
     later, earlier = builder.edges()
     device = builder.column("device")[later]
-    reads = np.flatnonzero((size[earlier] > 0) & (builder.column("route")[later] < 0))
+    reads = np.flatnonzero((stalls_s[earlier] > 0) & (route[later] < 0))
     order = reads[np.lexsort((later[reads], device[reads], earlier[reads]))]
     first = np.ones(len(order), dtype=np.bool_)
     first[1:] = (np.diff(earlier[order]) != 0) | (np.diff(device[order]) != 0)
-    np.add.at(builder.column("launch_s"), later[order[first]], seconds * size[earlier[order[first]]])
+    np.add.at(builder.column("launch_s"), later[order[first]], stalls_s[earlier[order[first]]])
 
 
 def _stage_of_device(model: ShardedModel) -> Mapping[int, int]:

@@ -1,6 +1,6 @@
 """The field suite: runs as strangers make them, drawn from a seed so that nobody can tune to them.
 
-    network   drawn from a grammar (traces/validation/random_networks.py)
+    network   drawn from a grammar (benchmarks/random_networks.py)
     lab       rate, discipline and burst as a user sets them with `tc`; sometimes one host is slower
     ddp       torch's default buckets, or others; static_graph; gradients accumulated under no_sync; a straggler
     pipeline  GPipe or 1F1B, 2 to 8 micro-batches, stages as a balanced plan cuts them or uneven
@@ -20,7 +20,7 @@ from traces.results.validation_cases import Case, LabNetwork
 RUNS, LABS, NETWORKS = 60, 6, 12
 SEED = 1
 DEFAULT_BYTES = Synchronisation().bucket_bytes
-NETWORK = "traces.validation.random_networks:NETWORK_{seed}_{number}"
+NETWORK = "benchmarks.random_networks:NETWORK_{seed}_{number}"
 
 
 def field(seed: int = SEED, runs: int = RUNS) -> tuple[Case, ...]:
