@@ -44,8 +44,8 @@ def source() -> Source:
     return Source(
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
-        "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms leave "
-        "over.",
+        "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
+        "leave over.",
         steps=all_predicted(runs),
         calibrated="eight constants of `nanotron-h100`",
         commands=runs[0].command,
