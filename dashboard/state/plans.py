@@ -109,7 +109,7 @@ class Plans:
 
 def asked(now: Configuration) -> Configuration:
     """A configuration without what a ranking chooses: two that differ in nothing else have one ranking."""
-    default = {each.name: each.default for each in fields(Configuration)}
+    default: dict[str, Any] = {each.name: each.default for each in fields(Configuration)}
     return replace(now, **{name: default[name] for name in _FREE if name != "strategy"}, strategy="data")
 
 
@@ -192,7 +192,8 @@ def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -
 
 def _choices(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
     """Of a measured profile: what strategies say there is to try, those last that search by themselves."""
-    now, profile, rows, left = request.configuration, request.profile, [], 0
+    now, profile, left = request.configuration, request.profile, 0
+    rows: list[Row] = []
     runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
     step = StepSettings(batch_size=batch_of(now, profile), runtime=runtime)
     for choice in _tried(request, cluster, step):
@@ -249,7 +250,7 @@ def _choice_row(
     now: Configuration, choice: partitioners.StrategyChoice, plan: Plan, report: Report, interval: StepInterval
 ) -> Row:
     own, schedule = choice.own, choice.step.schedule or OWN
-    degrees = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
+    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
     opened = replace(
         now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
         zero_stage=choice.step.states.stage, shard_group=choice.step.states.group,

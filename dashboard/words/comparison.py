@@ -70,7 +70,7 @@ def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
     if len(far) == 2:  # tasks that are not held each are not looked at each
         at = next(i for i, row in enumerate(rows) if row.name == "bytes in all") + 1
         moved = volume_unit(new.communication_bytes.total).words
-        rows.insert(at, _row("bytes between nodes", *far, moved, more=False))
+        rows.insert(at, _row("bytes between nodes", far[0], far[1], moved, more=False))
     fit = ComparedQuantity(name="memory", before=old.fit, after=new.fit)
     shown = [rows[0], *_expected(before, after), fit, *rows[1:]]
     return [replace(row, change=other, tone=SAME) for row in shown] if (other := unlike(after, before)) else shown
