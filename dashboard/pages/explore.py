@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
@@ -35,6 +35,7 @@ def add(app: Dash, store: Store) -> Page:
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         tab = secrets.token_hex(8)
         parts = _explore_step.opened(store, tab, now, baseline)
+        pane: dict[str, Any] = {"data-pane": "answer"}
         return html.Div(
             [
                 dcc.Store(id="configuration"),
@@ -56,7 +57,7 @@ def add(app: Dash, store: Store) -> Page:
                         html.Div(id="detail", **LIVE),
                         html.Button("Controls", id="to-controls"),
                     ],
-                    id="results", **cast(Any, {"data-pane": "answer"}),
+                    id="results", **pane,
                 ),
             ],
             className="explore",
@@ -100,9 +101,8 @@ def _tab(pane: str, title: str) -> Any:
 
 def _pane(name: str, cards: list[Any]) -> Any:
     """What a tab shows; assets/explore.js draws what is seen alone."""
-    return html.Div(
-        dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **cast(Any, {"aria-labelledby": f"tab-{name}"})
-    )
+    named: dict[str, Any] = {"aria-labelledby": f"tab-{name}"}
+    return html.Div(dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **named)
 
 
 def _timeline() -> Any:
