@@ -5,14 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-screens lint docs bench bench-screens fuzz mutants release clean
+.PHONY: run test test-screens lint docs site bench bench-screens fuzz mutants release clean
 
 run: $(VENV)/installed
 	@mkdir -p out
-	$(BIN)/shardscope scale resnet50_v100 --cluster p3-16xlarge --devices 1..16 --sync ring
-	$(BIN)/shardscope compare gpt2_large_h100 --cluster dgx-h100 --devices 4 --batch-size 16 --strategies data,pipeline
-	$(BIN)/shardscope compare vgg16_v100 --cluster p3-8xlarge --devices 8 --strategies data,pipeline,owt,layerwise,hypergraph
-	$(BIN)/shardscope simulate gpt2_large_h100 --cluster dgx-h100 --devices 4 --batch-size 16 --strategy pipeline --trace-out out/trace.json
+	$(BIN)/shardscope compare llama3-8b --cluster dgx-h100 --devices 64 --top 3
+	$(BIN)/shardscope compare vgg16_v100 --cluster azure-v100-10g --devices 8 --strategies data,pipeline,layerwise,hypergraph
+	$(BIN)/shardscope simulate gpt2_large_h100 --cluster dgx-h100 --devices 4 --batch-size 16 --strategy data --trace-out out/trace.json
 	@echo "Open out/trace.json at https://ui.perfetto.dev (Open trace file): one row per device and per link."
 	@echo "Or change anything and watch: $(BIN)/shardscope dashboard"
 
@@ -35,6 +34,11 @@ lint: $(VENV)/installed-for-test
 # What README.md and docs/*.md paste, made anew; PASTED=--slow for what takes minutes, too.
 docs: $(VENV)/installed-for-test
 	$(BIN)/python -m benchmarks.pasted --write $(PASTED)
+
+# The documentation as a site in out/site, which needs no server: open out/site/index.html.
+site: $(VENV)/installed
+	$(INSTALL) --editable '.[docs]'
+	$(BIN)/mkdocs build
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/bench.py

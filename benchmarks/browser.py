@@ -85,10 +85,10 @@ def until(page: Any, expression: str, argument: Any = None, timeout_s: float = 6
 
 
 def settled(page: Any) -> None:
-    """Wait until the controls are answered, nothing is searched, timeline (or verdict) and figures are drawn."""
+    """Wait until the controls are answered, nothing is searched, timeline (or verdict) and the open tab are drawn."""
     until(page, "() => !document.querySelector('#results:is(.stale, [aria-busy=true])')", timeout_s=100)
     until(page, "() => !!document.querySelector('#timeline[data-spans], #verdict > *')")
-    until(page, "() => document.querySelectorAll('.js-plotly-plot .main-svg').length >= 7")
+    until(page, "() => !!document.querySelector('#results')?.dataset.drawn")
     page.wait_for_load_state("networkidle")
 
 

@@ -7,44 +7,41 @@ docs/profiles.md, and before it what the presets hold with --constants. Needs SH
 
 from __future__ import annotations
 
-import json
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf, log, log2
+from math import log, log2
 from typing import Any
 
 import numpy as np
 
 from benchmarks.link_shares import MIB, aceso_all_reduces
-from benchmarks.published import shared_data, table
+from benchmarks.measured_collectives import (
+    NDR,
+    ONE_H100,
+    P4DE,
+    P5,
+    PER_NODE,
+    Rows,
+    aiconfigurator,
+    aws,
+    azure,
+    rows_of,
+    ultra_scale,
+)
+from benchmarks.published import table
 from simulator.cluster import Cluster
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
 from simulator.network.catalogue import read_preset
-from simulator.network.collective_times import collective_s, sent_share
+from simulator.network.collective_times import collective_s
 from simulator.network.topologies import Wire, two_tier
-from traces.imports.nccl_tests import read_nccl_log
 
-LEAST_BYTES, LARGE_BYTES = 1024.0, 32 * MIB
-"""What is read, and from where on a collective is limited by bandwidth."""
-PARQUET = {"a100": "a100_sxm_nccl2.27.3", "h100": "h100_sxm_nccl2.29.2", "h200": "h200_sxm_nccl2.29.2"}
-PER_NODE = 8
+LARGE_BYTES = 32 * MIB
+"""From where on a collective is limited by bandwidth."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredCollective:
-    """A collective of `size_bytes` on `devices`, of which the first eight fill a host, and so on."""
-
-    name: str
-    devices: int
-    size_bytes: float
-    seconds: float
-
-
-Rows = Sequence[MeasuredCollective]
 Constants = Mapping[str, float]
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "inside_s": (1e-7, 1e-5),
@@ -120,66 +117,6 @@ START: Constants = {
     "short_between": 0.1,
 }  # fmt: skip
 WITH_SWITCH: Constants = {**START, "switch_share": 0.78, "switch_fill_s": 5.5e-5}
-
-
-@cache
-def azure(devices: tuple[int, ...]) -> Rows:
-    """nccl-tests' all-reduces on Azure ND A100 v4."""
-    logs = [read_nccl_log(shared_data() / "nccl" / f"nccl_{count}.log") for count in devices]
-    return [row for log in logs for row in rows_of("all-reduce", log.devices, log.curve.points)]
-
-
-@cache
-def aiconfigurator(card: str, devices: tuple[int, ...]) -> Rows:
-    """AIConfigurator's collectives of 16-bit numbers. `message_size` counts elements, of an all-to-all one device's."""
-    from pyarrow.parquet import read_table  # type: ignore[import-not-found, import-untyped, unused-ignore]
-
-    points: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for row in read_table(shared_data() / "nccl" / f"{PARQUET[card]}.parquet").to_pylist():
-        if row["nccl_dtype"] == "half" and row["num_gpus"] in devices:
-            name, count = row["op_name"].replace("alltoall", "all_to_all").replace("_", "-"), row["num_gpus"]
-            size = 2.0 * row["message_size"] * (count if name == "all-to-all" else 1)
-            points.setdefault((name, count), []).append((size, row["latency"] / 1e3))
-    return [row for (name, count), of in sorted(points.items()) for row in rows_of(name, count, sorted(of))]
-
-
-@cache
-def aws(file: str, number: int, devices: int) -> Rows:
-    """awslabs' all-reduces: a table of a file, out of place."""
-    text = (shared_data() / "aws-nccl" / file).read_text(encoding="utf-8")
-    lines = re.findall(r"^(?:\S*:)?\s*(\d+)\s+\d+\s+float\s+sum\s+-1\s+([\d.]+)", text, re.MULTILINE)
-    points = [(float(size), float(microseconds) / 1e6) for size, microseconds in lines]
-    begins = [position for position, (size, _) in enumerate(points) if size == 8]
-    return rows_of("all-reduce", devices, points[slice(*[*begins, None][number : number + 2])])
-
-
-P4DE, P5 = ("2x_p4de_and_2x_p5.txt", 0, 16), ("2x_p4de_and_2x_p5.txt", 1, 16)
-ONE_H100 = ("aws_batch.txt", 0, 8)
-
-
-def ultra_scale(size_bytes: float) -> Rows:
-    """The Ultra-Scale Playbook's mean bus bandwidths on 2 to 64 nodes, as times of one size, which it leaves out."""
-    charts = json.loads((shared_data() / "ultrascale" / "charts.json").read_text(encoding="utf-8"))
-    names = {"AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter"}
-    rows = []
-    for trace in charts["pp_comm_bandwidth.html"]["traces"]:
-        if trace["name"] in names:
-            for exponent, gigabytes in zip(trace["x"][1:], trace["y"][1:], strict=True):
-                name, devices = names[trace["name"]], PER_NODE * 2**exponent
-                seconds = sent_share(name, devices) * size_bytes / (gigabytes * 1e9)
-                rows.append(MeasuredCollective(name=name, devices=devices, size_bytes=size_bytes, seconds=seconds))
-    return rows
-
-
-def rows_of(name: str, devices: int, points: Iterable[tuple[float, float]]) -> Rows:
-    """Points of a log, without times that a larger size undercuts: some jump by a multiple from one to the next."""
-    kept, least_s = [], inf
-    for size, seconds in sorted(points, reverse=True):
-        if seconds < least_s:
-            least_s = seconds
-            if size >= LEAST_BYTES:
-                kept.append(MeasuredCollective(name=name, devices=devices, size_bytes=size, seconds=seconds))
-    return kept[::-1]
 
 
 @cache
@@ -278,6 +215,12 @@ def held_out() -> Iterator[HeldOut]:
             cluster=cluster_of(fit(2), 16),
             rows=aws(*file)[1::2],
         )
+    yield HeldOut(
+        what="256 H100 on NDR InfiniBand, all-gather and all-reduce of 2 GiB",
+        fitted_to="the preset dgx-h100: latency of HDR, bandwidth of a card",
+        cluster=read_preset("dgx-h100").build(256),
+        rows=NDR,
+    )
     preset = read_preset("p5").build(512)
     for name in ("all-reduce", "all-gather", "reduce-scatter"):
         yield HeldOut(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
+from benchmarks.plan_training import PlanTraining, train_plan
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
@@ -24,7 +25,6 @@ from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.runtime_overheads import task_overhead_s
-from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import LabNetwork, pinning

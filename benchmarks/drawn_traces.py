@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: TID253 (a network of torch's)
+import torch
 
 from traces.imports._recording import BACKWARD
 from traces.zoo.networks import Network

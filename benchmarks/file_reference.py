@@ -16,7 +16,7 @@ from typing import Any, Literal, Union
 
 from benchmarks.published import table
 
-UNITS = {"_bytes_per_s": "bytes per second", "_bytes": "bytes", "_s": "seconds"}
+UNITS = {"_bytes_per_s": "bytes per second", "_per_s": "per second", "_bytes": "bytes", "_s": "seconds"}
 
 
 def kinds() -> dict[str, type]:
@@ -66,10 +66,11 @@ def sections(kind: type, seen: set[type] | None = None) -> Iterator[str]:
 
 def meanings(kind: type) -> dict[str, str]:
     """What stands below the fields of a class, by name; it has a line below each or below none."""
-    (body,) = ast.parse(inspect.getsource(kind)).body
-    assert isinstance(body, ast.ClassDef)
+    bodies = [ast.parse(inspect.getsource(each)).body[0] for each in reversed(kind.__mro__[:-1])]
     return {
         ast.unparse(field.target): " ".join(str(line.value.value).split())
+        for body in bodies
+        if isinstance(body, ast.ClassDef)
         for field, line in pairwise(body.body)
         if isinstance(field, ast.AnnAssign) and isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
     }

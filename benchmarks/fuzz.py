@@ -24,7 +24,7 @@ from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
 
-import yaml  # noqa: TID253 (damaged YAML is written with it)
+import yaml
 
 from benchmarks.fuzz_formats import FuzzedFormat, formats
 from benchmarks.mutations import mutated_bytes, mutated_json, mutated_table, mutated_text

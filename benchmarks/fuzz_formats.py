@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import yaml  # noqa: TID253 (sound YAML is read with it)
+import yaml
 
 import partitioners
 from partitioners._grids.grid_plan import grid_plan

@@ -1,6 +1,6 @@
 """docs/gpu-validation.md from what a card's suite stored. Usage: python -m benchmarks.gpu_validation FOLDER [PAGE]
 
-FOLDER is what `python -m traces.device_card --output FOLDER` wrote on the GPU machine. Every number of the page
+FOLDER is what `python -m benchmarks.device_card --output FOLDER` wrote on the GPU machine. Every number of the page
 comes from there; predictions that the machine could not make are made here, from the stored profiles alone.
 """
 
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.device_card import cards
+from benchmarks.device_card.cards import ACCUMULATION, CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, Copies
+from benchmarks.device_card.predictions import predicted
 from benchmarks.published import table
 from simulator.files import read_profile, write_text_atomic
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
-from traces.device_card import cards
-from traces.device_card.cards import ACCUMULATION, CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, Copies
-from traces.device_card.predictions import predicted
 
 ROOT = Path(__file__).resolve().parent.parent
 CNN = ("alexnet", "vgg16", "resnet50", "inception_v3")
@@ -31,8 +31,8 @@ TITLES = {
 }
 INTRODUCTION = """# One GPU, predicted and measured
 
-Made by `python -m benchmarks.gpu_validation` from what `python -m traces.device_card` stored: profiles, and for each
-of them what the simulator said of the same device before it was measured. Times are medians; an error is predicted over
+Made by `python -m benchmarks.gpu_validation` from what `python -m benchmarks.device_card` stored: profiles, and for
+each what the simulator said of the same device before it was measured. Times are medians; an error is predicted over
 measured, less 1. Layers hold no launching, so a step that launching limits is longer than their sum; as a CUDA
 graph it is launched at once."""
 

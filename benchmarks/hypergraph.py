@@ -10,10 +10,6 @@ from simulator.report.metrics import Report
 from simulator.run import run
 
 DEVICES = (2, 4, 8, 16)
-PROTOTYPE = {
-    4: {"alexnet": -93.6, "vgg16": -90.1, "resnet50": -41.7, "inception_v3": -39.5},
-    8: {"alexnet": -95.3, "vgg16": -90.8, "resnet50": -45.7, "inception_v3": -60.8},
-}
 
 
 def section() -> str:
@@ -21,8 +17,7 @@ def section() -> str:
         [
             "## Hypergraph partitioning cuts data parallelism's communication by 93 % (Bilkent thesis, 2019)",
             "PipeDream's V100 profiles. Volume: MiB per step of data parallelism (ring) and of the least-volume "
-            "hypergraph plan whose load balance ratio is at most 1.03. *Prototype* is the change that a first trial "
-            "with a single 8x8 grid reached.",
+            "hypergraph plan whose load balance ratio is at most 1.03.",
             _volumes(),
         ]
     )
@@ -34,10 +29,9 @@ def _volumes() -> str:
         for devices in DEVICES:
             data, cut = (_report(name, devices, 10, s, o) for s, o in (("data", ""), ("hypergraph", "volume")))
             if isinstance(data, str) or isinstance(cut, str):
-                rows.append([title, devices, data if isinstance(data, str) else "", cut, "", "", ""])
+                rows.append([title, devices, data if isinstance(data, str) else "", cut, "", ""])
                 continue
             volumes = data.communication_bytes.total, cut.communication_bytes.total
-            prototype = PROTOTYPE.get(devices, {}).get(name)
             rows.append(
                 [
                     title,
@@ -45,11 +39,10 @@ def _volumes() -> str:
                     f"{volumes[0] / MIB:.1f}",
                     f"{volumes[1] / MIB:.1f}",
                     f"{volumes[1] / volumes[0] - 1:+.1%}",
-                    "" if prototype is None else f"{prototype:+.1f}%",
                     f"{cut.load_balance_ratio:.3f}",
                 ]
             )
-    return table(["network", "devices", "data", "hypergraph", "change", "prototype", "load balance ratio"], rows)
+    return table(["network", "devices", "data", "hypergraph", "change", "load balance ratio"], rows)
 
 
 def _report(name: str, devices: int, gigabits: float, strategy: str, objective: str) -> Report | str:

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-import torch  # noqa: TID253 (this program is about torch)
+import torch
 
 from traces.capture.command import capture
 from traces.capture.fx_steps import Trained

@@ -6,7 +6,7 @@ Each is of a link that anybody can open, once everything on the page has been si
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,24 +19,40 @@ V100 = "cluster=azure-v100-10g"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A link, the window that shows it, in pixels, and whether the picture is of the whole page."""
+    """A link, the window that shows it, in pixels, and whether the window takes in the page.
 
-    path: str = "/"
+    element: a selector of what is kept of it; empty: all.
+    """
+
     query: str
+    path: str = "/"
     width: int = 1400
     height: int = 900
     whole: bool = False
+    element: str = ""
 
 
 PICTURES: Mapping[str, Picture] = {
-    "explore": Picture(query=f"profile=vgg16_v100&{V100}&strategy=hypergraph&devices=8&base="),
-    "dashboard-vgg16": Picture(query=f"profile=vgg16_v100&{V100}&strategy=hypergraph&devices=8&base=", whole=True),
-    "dashboard-1024": Picture(query=f"profile=resnet50_v100&{V100}&strategy=data&devices=1024&base=", whole=True),
-    "compare": Picture(
-        path="/compare", query=f"profile=vgg16_v100&{V100}&strategy=layerwise&devices=8&base=", height=1000
+    "partition": Picture(
+        query=f"profile=vgg16_v100&{V100}&strategy=hypergraph&devices=8&base=",
+        width=1300,
+        whole=True,
+        element=".partition-scroll",
     ),
+    "dashboard-vgg16": Picture(query=f"profile=vgg16_v100&{V100}&strategy=hypergraph&devices=8&base=", whole=True),
+    "dashboard-plans": Picture(path="/plans", query="profile=llama3-8b&cluster=dgx-h100&devices=64", whole=True),
+    "dashboard-1024": Picture(query=f"profile=resnet50_v100&{V100}&strategy=data&devices=1024&base=", whole=True),
 }
 """By the file's name in docs/."""
+READY: Mapping[str, Sequence[str]] = {
+    "/": (
+        "!!document.querySelector('.timeline[data-spans]')",
+        "!!document.querySelector('#advice > .advice:not(.figure-note)')",
+        "!document.querySelector('#strategies').innerText.includes('background')",
+    ),
+    "/plans": ("document.querySelector('#plans-words')?.innerText.startsWith('Best: ')",),
+}
+"""What is true of a page once nothing more is simulated for it."""
 
 
 def main() -> None:
@@ -63,17 +79,14 @@ def take(browser: Any, site: str, picture: Picture, path: Path) -> None:
     """Open the link, wait until nothing more is simulated for it, and keep what is seen."""
     page = browser.new_page(viewport={"width": picture.width, "height": picture.height})
     page.goto(f"{site}{picture.path}?{picture.query}")
-    until(page, "() => !!document.querySelector('.timeline[data-spans]')", timeout_s=240)
-    if picture.path == "/":
-        until(page, "() => !!document.querySelector('#advice > .advice:not(.figure-note)')", timeout_s=240)
-        until(page, "() => !document.querySelector('#strategies').innerText.includes('background')", timeout_s=240)
+    for expression in READY[picture.path]:
+        until(page, f"() => {expression}", timeout_s=240)
     if picture.whole:  # in a window of its size: a table is drawn as far as it can be seen
-        page.set_viewport_size({
-            "width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight"),
-        })  # fmt: skip
-        page.locator("#tasks .ag-row").first.wait_for()
+        page.set_viewport_size(
+            {"width": picture.width, "height": page.evaluate("() => document.documentElement.scrollHeight")}
+        )
     page.wait_for_timeout(1500)
-    page.screenshot(path=str(path))
+    (page.locator(picture.element) if picture.element else page).screenshot(path=str(path))
     page.close()
 
 

@@ -1,8 +1,7 @@
 """Print a section of docs/reproductions.md: our numbers beside the published ones.
 
-Usage: python -m benchmarks.reproductions SECTION. All but `unequal` and `convergence` need the published measurements
-(SHARDSCOPE_DATA); `hypergraph` takes some minutes, `hypergraph_steps` six of both cores.
-`python -m benchmarks.pasted` puts them into the page.
+Usage: python -m benchmarks.reproductions SECTION. All need the published measurements (SHARDSCOPE_DATA); `hypergraph`
+takes some minutes, `hypergraph_steps` six of both cores. `python -m benchmarks.pasted` puts them into the page.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-SECTIONS = ("hypergraph", "hypergraph_steps", "optcnn", "contiguous", "holdout", "unequal", "convergence")
+SECTIONS = ("hypergraph", "hypergraph_steps", "optcnn", "contiguous", "holdout")
 
 
 def main() -> None:

@@ -117,7 +117,7 @@ def kept(page: Any, switches: int) -> dict[str, float]:
     Nodes (detached ones, too), listeners and bytes of JavaScript's heap. Waits without a handle of an element, which
     would itself keep its page.
     """
-    others = ("Compare", "Sweep", "Scenario", "Validate", "Profiles")
+    others = ("Plans", "Compare", "Sweep", "Scenario", "Validate", "Profiles")
     for number in range(switches // 2):
         for name in (others[number % len(others)], "Explore"):
             page.click(f"nav >> text={name}")

@@ -44,7 +44,10 @@ def main() -> None:
     more = subprocess.run([sys.executable, "-c", find], capture_output=True, text=True, check=True).stdout.strip()
     if more:
         sys.exit(f"{more} can be imported: the wheel holds the product alone")
-    program = "import simulator, simulator.engine as e; print(simulator.__file__)"
+    names = "import shardscope; print(len([getattr(shardscope, name) for name in shardscope.__all__]))"
+    for asked in (["-m", "shardscope", "--version"], ["-c", names]):
+        print(subprocess.run([sys.executable, *asked], capture_output=True, text=True, check=True).stdout.strip())
+    program = "import simulator; print(simulator.__file__)"
     where = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     print(f"{len(COMMANDS)} commands work from {where}")
 

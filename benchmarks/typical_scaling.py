@@ -203,9 +203,7 @@ def _predicted(
 
 def section(costs: FixedCosts, outcomes: Sequence[HeldOut]) -> str:
     """What docs/profiles.md says of the costs."""
-    return "\n\n".join(
-        (_cost_table(costs), "Networks held out:", _errors(outcomes), "GPUs, one by one:", _each(outcomes))
-    )
+    return f"{_cost_table(costs)}\n\nNetworks held out:\n\n{_errors(outcomes)}"
 
 
 def _cost_table(costs: FixedCosts) -> str:
@@ -238,17 +236,6 @@ def _errors(outcomes: Sequence[HeldOut]) -> str:
 def _summary(errors: Sequence[float]) -> list[str]:
     worst = max(errors, key=abs)
     return [f"{statistics.mean(map(abs, errors)):.1%}", f"{statistics.mean(errors):+.1%}", f"{worst:+.1%}"]
-
-
-def _each(outcomes: Sequence[HeldOut]) -> str:
-    rows = [
-        [each.profile.model, each.profile.device, each.direction, f"1/{1 / each.fraction:.0f}"]
-        + [f"{value / each.measured_s - 1:+.1%}" for value in (each.proportional_s, each.typical_s)]
-        + [f"{each.low_s / each.measured_s - 1:+.1%} to {each.high_s / each.measured_s - 1:+.1%}"]
-        for each in outcomes
-        if device_class(each.profile.device) == "GPU"
-    ]
-    return table(["network", "device", "along", "fraction", "in proportion", "typical curve", "its band"], rows)
 
 
 def main() -> None:

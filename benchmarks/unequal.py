@@ -1,7 +1,4 @@
-"""Elastic training, unequal devices, large batches (KAIST thesis on automatic parallelization, 2019).
-
-Usage: python -m benchmarks.unequal prints what balanced shares gain.
-"""
+"""What shares sized to devices of unequal speed gain over even ones. Usage: python -m benchmarks.unequal"""
 
 from __future__ import annotations
 
@@ -21,22 +18,6 @@ SETS = {
     "8 of speed 1 and 8 of 1/4": (1.0,) * 8 + (0.25,) * 8,
     "4 of speed 1 and 4 of 0.16": (1.0,) * 4 + (0.16,) * 4,
 }
-
-
-def section() -> str:
-    return "\n\n".join(
-        [
-            "## Elastic training and unequal devices (KAIST thesis, 2019)",
-            "Published: changing devices up to 6 times faster when expanding and almost instantly when shrinking, and "
-            "scalability up to 2.97 times that of existing methods on unequal devices. Real runs of changes, with "
-            "`torchrun`'s elastic restart and published figures beside them, stand in [elasticity.md](elasticity.md): "
-            "the pairs of runs differ, and whether expanding loses 6 times less than a restart depended on the run.",
-            f"Gain of shares sized to devices over even shares: VGG-16, {SAMPLES} samples per device, data "
-            "parallelism, links that cost nothing. The limit is the sum of speeds over the number of devices times "
-            "the slowest.",
-            gains(),
-        ]
-    )
 
 
 def gains() -> str:

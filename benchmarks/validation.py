@@ -1,6 +1,6 @@
 """The tables of the documentation out of the validations that the dashboard ships.
 
-    python -m benchmarks.validation suites           print a table: suites, field; of home accuracy, machine or runs
+    python -m benchmarks.validation suites           print a table: suites, field; of home accuracy or runs
     python -m benchmarks.validation --ship FOLDER    ship what `shardscope validate --output FOLDER` wrote
     python -m benchmarks.validation --pack FOLDER    ship FOLDER of a field suite, with the tasks of its runs
     python -m benchmarks.validation --add FOLDER     the same beside the runs that are shipped
@@ -13,13 +13,14 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from benchmarks.published import table
-from dashboard.state.validations import FIELD, SHIPPED, at_hand
+from benchmarks.rival_formulas import PlainStep, plain_step
+from dashboard.state.validations import FIELD, SHIPPED, Stored, at_hand
 from simulator import collectives, files
 from simulator.cli.validate import row
 from simulator.owned_files import temporary_folder
@@ -29,7 +30,7 @@ from traces.results.validations import DISTURBED, ValidatedRun, Validation, summ
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The tables of the shipped validation.")
-    parser.add_argument("table", nargs="?", choices=("suites", "accuracy", "machine", "runs", "field"))
+    parser.add_argument("table", nargs="?", choices=("suites", "accuracy", "runs", "field"))
     parser.add_argument("--ship", type=Path, metavar="FOLDER", help="make FOLDER's validation the shipped one")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="make FOLDER the shipped validation with tasks")
     parser.add_argument("--add", type=Path, metavar="FOLDER", help="add FOLDER's runs to the shipped ones with tasks")
@@ -42,12 +43,12 @@ def main() -> None:
     if args.ship:
         shutil.copy(args.ship / "validation.json", SHIPPED)
     if args.table:
-        stored = {name: suite.validation for name, suite in at_hand().items()}
+        stored = at_hand()
         if args.table == "suites":
             print(suites(stored["field"], stored["home"]))
         else:
-            tables = {"accuracy": accuracy, "machine": machine, "runs": runs, "field": field}
-            print(tables[args.table](stored["field" if args.table == "field" else "home"]))
+            tables = {"accuracy": accuracy, "runs": runs, "field": field}
+            print(tables[args.table](stored["field" if args.table == "field" else "home"].validation))
 
 
 def pack(folder: Path, archive: Path) -> int:
@@ -74,21 +75,54 @@ def joined(archive: Path, folder: Path, into: Path) -> Path:
     return into
 
 
-def suites(field: Validation, home: Validation) -> str:
-    """Both suites side by side, with what they are to hold to; of the field suite also its latest two passes alone."""
-    latest = sorted(field.outcomes, key=lambda outcome: outcome.rounds[0].date, reverse=True)
+def suites(field: Stored, home: Stored) -> str:
+    """Both suites and their kinds of run, with what the plainest formulas say of the same runs."""
+    of_field, of_home = field.validation.outcomes, home.validation.outcomes
+    latest = sorted(of_field, key=lambda outcome: outcome.rounds[0].date, reverse=True)
     seeds = list(dict.fromkeys(seed_of(outcome.case) for outcome in latest))[:2]
-    two = [outcome for outcome in latest if seed_of(outcome.case) in seeds]
-    by_executor = [outcome for outcome in home.outcomes if outcome.case.via == "execute"]
     named = " and ".join(map(str, sorted(seeds)))
-    groups: list[tuple[str, Sequence[ValidatedRun], str]] = [
-        ("field: drawn at random, predicted before each run", field.outcomes, "6 %, within 3 %, 15 %, 80 %"),
-        (f"field: its latest two passes (seeds {named})", two, "6 %, within 3 %, 15 %, 80 %"),
-        ("home: the causes below were found with it", home.outcomes, "6.9 %, 80 %"),
-        ("home: its runs of our own executor", by_executor, "8 %"),
+    groups = {
+        "**field suite**": of_field,
+        f"its latest passes, seeds {named}": [x for x in of_field if seed_of(x.case) in seeds],
+        **_by_kind(of_field),
+    }
+    formulas = {x.case.name: plain_step(field.folder, x.case) for x in of_field} if field.folder else {}
+    rows = [_beside_formulas(name, outcomes, formulas) for name, outcomes in groups.items()]
+    rows += [
+        _beside_formulas(name, group, {}) for name, group in {"**home suite**": of_home, **_by_way(of_home)}.items()
     ]
-    rows = [[*_covered_row(name, outcomes), target] for name, outcomes, target in groups]
-    return table(["suite", "runs", "mean absolute error", "bias", "worst", "within the interval", "target"], rows)
+    head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
+    return table([*head, "no overlap: mean", "bias", "perfect overlap: mean", "bias"], rows)
+
+
+def _beside_formulas(
+    name: str, outcomes: Sequence[ValidatedRun], formulas: Mapping[str, PlainStep | None]
+) -> list[object]:
+    """A row of `suites`; formulas: of runs by name, where they are known."""
+    known = [(x, step) for x in outcomes if (step := formulas.get(x.case.name)) is not None]
+    if not known:
+        return [*_covered_row(name, outcomes), *[""] * 4]
+    errors = [[step.no_overlap_s / x.actual_s - 1 for x, step in known]]
+    errors += [[step.perfect_overlap_s / x.actual_s - 1 for x, step in known]]
+    cells = [
+        f"{statistics.fmean(values):{sign}.1%}"
+        for each in errors
+        for values, sign in ((map(abs, each), ""), (each, "+"))
+    ]
+    return [*_covered_row(name, outcomes), *cells]
+
+
+def _by_kind(outcomes: Sequence[ValidatedRun]) -> dict[str, list[ValidatedRun]]:
+    kinds: dict[str, list[ValidatedRun]] = {}
+    for outcome in outcomes:
+        kinds.setdefault(_kind(outcome), []).append(outcome)
+    return dict(sorted(kinds.items()))
+
+
+def _by_way(outcomes: Sequence[ValidatedRun]) -> dict[str, list[ValidatedRun]]:
+    """By what ran them."""
+    names = {"ddp": "data parallel, DDP", "pipelining": "pipeline, torch", "execute": "our executor, all strategies"}
+    return {name: [x for x in outcomes if x.case.via == via] for via, name in names.items()}
 
 
 def machine(stored: Validation) -> str:
@@ -113,10 +147,7 @@ def machine(stored: Validation) -> str:
 
 def accuracy(stored: Validation) -> str:
     """Errors by kind of run."""
-    kinds: dict[str, list[ValidatedRun]] = {}
-    for outcome in stored.outcomes:
-        kinds.setdefault(_kind(outcome), []).append(outcome)
-    rows = [_summary(kind, kinds[kind]) for kind in sorted(kinds)]
+    rows = [_summary(kind, outcomes) for kind, outcomes in _by_kind(stored.outcomes).items()]
     worst_bytes = summarised(stored.outcomes).worst_bytes_error
     return "\n\n".join(
         [
@@ -139,16 +170,14 @@ def runs(stored: Validation) -> str:
 
 def field(stored: Validation) -> str:
     """The field suite by kind of run, pass and day, as predicted beforehand and with devices as fast as in the runs."""
-    kinds: dict[str, list[ValidatedRun]] = {}
     passes: dict[str, list[ValidatedRun]] = {}
     days: dict[str, list[ValidatedRun]] = {}
     for outcome in stored.outcomes:
-        kinds.setdefault(_kind(outcome), []).append(outcome)
         passes.setdefault(f"all of seed {seed_of(outcome.case)}", []).append(outcome)
         days.setdefault(f"all of {outcome.rounds[0].date[:10]}", []).append(outcome)
     head = ["runs", "number", "mean absolute error", "bias", "worst", "within the interval"]
     head += ["at the run's speed: mean", "bias", "worst"]
-    groups = dict(sorted(kinds.items()))
+    groups = _by_kind(stored.outcomes)
     for several in (passes, days):
         groups |= dict(sorted(several.items())) if len(several) > 1 else {}
     disturbed = [outcome for outcome in stored.outcomes if outcome.disturbed]

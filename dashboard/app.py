@@ -13,7 +13,7 @@ from dashboard.frame import shell
 from dashboard.frame.compression import compress, pack_ahead
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, access, in_address, secure
-from dashboard.pages import compare, explore, profiles, scenario, sweep, validate
+from dashboard.pages import compare, explore, plans, profiles, scenario, sweep, validate
 from dashboard.state.alternatives import alternatives
 from dashboard.state.store import Store
 from dashboard.state.workers import Workers
@@ -48,6 +48,7 @@ def create_app(store: Store, *, hosts: Sequence[str] = LOCAL, token: str = "") -
     )
     pages = {
         "/": ("Explore", explore.add(app, store)),
+        "/plans": ("Plans", plans.add(app, store)),
         "/compare": ("Compare", compare.add(app, store)),
         "/sweep": ("Sweep", sweep.add(app, store)),
         "/scenario": ("Scenario", scenario.add(app, store)),

@@ -17,6 +17,7 @@ where it reads another choice of the step, or none, it lists them with what it d
 Strategies share what stands behind them, in files and rooms that start with "_":
 
 _grid_choices    which grids there are to try, and how a strategy has each
+_choice_search   what there is to try, in the order of lower bounds, simulated until the best are certain
 _plan_search     the best plan of all that there is to try, and how far it is from a lower bound
 _strongest       the strongest plans of every strategy: what a search starts from, and what its answer is compared with
 _scenario_plans  plans for the devices that a scenario leaves: the strategy's, or one close to the plan before
@@ -38,6 +39,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from shlex import quote
 from typing import Any
 
 from simulator.cluster import Cluster
@@ -130,10 +132,30 @@ class StrategyChoice:
         """Raises as `make_plan` does."""
         return make_plan(self.strategy, profile, cluster, self.step, **self.own)
 
+    @property
+    def words(self) -> str:
+        """What `shardscope simulate` is told of it, beside the profile, the machine and the rest of a step."""
+        step, states = self.step, self.step.states
+        own = (f"--set {quote(f'{name}={_text(value)}')}" for name, value in self.own.items())
+        words = [f"--strategy {self.strategy}", *own, f"--zero {states.stage}" if states.stage else ""]
+        words += [f"--shard-group {states.group}" if states.group else ""]
+        words += [f"--microbatches {step.microbatches}" if step.microbatches else ""]
+        words += [f"--schedule {step.schedule}" if step.schedule else "", f"--batch-size {step.batch_size}"]
+        return " ".join(filter(None, words))
+
+
+def _text(value: object) -> str:
+    """As `--set` reads it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
 
 def choices(name: str, profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """What there is to try of strategy `name`: what its file says, else its defaults with one micro-batch and with
-    several. What the step says holds."""
+    several.
+
+    What the step says (micro-batches, schedule, shared states) holds. `plan` of each makes its plan; a strategy with an
+    option "effort" searches by itself while that is made. `_choice_search` finds the best of them.
+    """
     own = getattr(load_entry(__name__, "strategy", name), "choices", None)
     if own is not None:
         yield from own(profile, cluster, step)

@@ -47,11 +47,12 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
 
 def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
     """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
-    stack, asked = stack_of(profile), replace(step, microbatches=grid.accumulation)
+    stack, states = stack_of(profile), replace(step.states, group=grid.shard_group or step.states.group)
+    asked = replace(step, microbatches=grid.accumulation, states=states)
     if stack is not None:
         asked = stack.step(asked, profile, grid.zero_stage)
     else:
-        asked = replace(asked, states=replace(step.states, stage=grid.zero_stage))
+        asked = replace(asked, states=replace(states, stage=grid.zero_stage))
     return StrategyChoice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
 
 

@@ -15,29 +15,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import inf
-from typing import NamedTuple
 
 from partitioners import StrategyChoice, choices, options
-from partitioners._grid_choices import recomputing_more
+from partitioners._choice_search import ChoiceBound, ChoiceSearch, Simulated
 from partitioners._search.annealing import Annealing, Scored
-from partitioners._search.best_first import BestFirst
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
-from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, StepSettings
 from simulator.report.metrics import Report
 from simulator.run import step_report
-from simulator.sweep.bounds import Bound, compute_bound_s, dollars_bound, memory_bound_bytes, plan_bound
+from simulator.sweep.bounds import Bound, compute_bound_s, dollars_bound, memory_bound_bytes
 from simulator.workload import Profile
 
 FULL_EFFORT_S = 60.0
 """A strategy with an option of effort gets the share of its usual effort that the time left is of this."""
 SURE = 1e-6
 """A best plan this close to the lower bound, relative, is not searched on."""
-
-ChoiceBound = Callable[[StrategyChoice, Cluster], Bound]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +109,10 @@ class _TimeSpent(Exception):
     """Ends a strategy's own search."""
 
 
-class _Candidate(NamedTuple):
-    choice: StrategyChoice
-    cluster: Cluster
-    plan: Plan | None = None
-
-
 class PlanSearch:
     """A search over all choices of the strategies `names` for a step of `profile` on `cluster`.
 
-    bound: of a choice without its plan, where there is one that is cheap. wanted: choices to leave out otherwise.
+    bounds: of a choice without its plan, see ChoiceSearch. wanted: choices to leave out otherwise.
     """
 
     def __init__(
@@ -135,18 +124,23 @@ class PlanSearch:
         step: StepSettings,
         names: Sequence[str],
         time_left_s: Callable[[], float],
-        bound: ChoiceBound | None = None,
+        bounds: Sequence[ChoiceBound] = (),
         wanted: Callable[[StrategyChoice], bool] = lambda choice: True,
         seed: int = 0,
         watch: Callable[[Tally], None] = lambda tally: None,
     ) -> None:
         self.tally = Tally()
         self._profile, self.objective, self._step, self._seed = profile, objective, step, seed
-        self._names, self._bound, self._wanted = names, bound, wanted
-        self._time_left_s, self._watch = time_left_s, watch
+        self._names, self._wanted, self._time_left_s, self._watch = names, wanted, time_left_s, watch
         self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
         self._bounds: dict[int, float] = {}  # by workers
-        self._queue = BestFirst[_Candidate](group=lambda candidate: None)
+        self._search = ChoiceSearch(
+            profile=profile,
+            runtime=step.runtime,
+            simulate=self._simulated_choice,
+            score=lambda bound, part: max(objective.of_bound(bound, part), self._least(part)),
+            bounds=bounds,
+        )
 
     @property
     def best(self) -> ScoredPlan | None:
@@ -170,63 +164,25 @@ class PlanSearch:
         self._anneal()
 
     def _choose(self) -> bool:
-        others = list[_Candidate]()
+        search, others = self._search, list[tuple[StrategyChoice, Cluster]]()
         for cluster, name in product(self._clusters, self._names):
             for choice in self._choices(name, cluster) if "effort" not in options(name) else ():
-                candidate = _Candidate(choice, cluster)
-                self._add(candidate) if choice.grid else others.append(candidate)
-        certain = self._queue.run(self._judged, 1, self._goes_on)
-        for candidate in others:
-            self._add(candidate)
-        certain = self._queue.run(self._judged, 1, self._goes_on) and certain
-        self.tally.bounded, self.tally.least = len(self._queue.queue), self._queue.least
+                search.add(choice, cluster) if choice.grid else others.append((choice, cluster))
+        certain = search.run(1, self._goes_on)
+        for other in others:
+            search.add(*other)
+        certain = search.run(1, self._goes_on) and certain
+        self.tally.bounded, self.tally.least = len(search.queue), search.least
+        self.tally.infeasible += len(search.refused)
+        self.tally.too_large += len(search.too_large)
         return certain
 
     def _goes_on(self) -> bool:
         return self._time_left_s() > 0 or self.best is None
 
-    def _add(self, candidate: _Candidate) -> None:
-        """Put a candidate in the queue by a bound; what cannot be made or fit is counted."""
-        choice, cluster, plan = candidate
-        bound = Bound(step_s=0.0, peak_bytes=0.0)
-        try:
-            if plan is not None:
-                bound = plan_bound(ShardedModel(self._profile, plan), cluster, self._step.runtime)
-            elif self._bound is not None and choice.grid is not None:
-                bound = self._bound(choice, cluster)
-        except InputError:
-            self.tally.infeasible += 1
-            return
-        if bound.peak_bytes > _capacity(cluster):
-            self.tally.too_large += 1
-            self._recompute(candidate)
-            return
-        self._queue.add(max(self.objective.of_bound(bound, cluster), self._least(cluster)), candidate)
-
-    def _recompute(self, candidate: _Candidate) -> None:
-        more = recomputing_more(candidate.choice, self._profile)
-        if more is not None:
-            self._add(_Candidate(more, candidate.cluster))
-
-    def _judged(self, candidate: _Candidate) -> float | None:
-        choice, cluster, plan = candidate
-        if plan is None and (self._bound is None or choice.grid is None):  # a bound of the plan is better than none
-            made = self._made(choice, cluster)
-            if made is not None:
-                self._add(_Candidate(choice, cluster, made))
-            return None
-        plan = plan or self._made(choice, cluster)
-        scored = None if plan is None else self._simulated(plan, cluster)
-        if plan is not None and scored is None:
-            self._recompute(candidate)
-        return None if scored is None else self._kept(choice.strategy, scored)
-
-    def _made(self, choice: StrategyChoice, cluster: Cluster) -> Plan | None:
-        try:
-            return choice.plan(self._profile, cluster)
-        except (InputError, MissingExtraError):
-            self.tally.infeasible += 1
-            return None
+    def _simulated_choice(self, choice: StrategyChoice, cluster: Cluster, plan: Plan) -> Simulated:
+        scored = self._simulated(plan, cluster)
+        return Simulated(inf if scored is None else self._kept(choice.strategy, scored), scored is not None)
 
     def _kept(self, name: str, scored: ScoredPlan) -> float:
         if name not in self.tally.best or scored.score < self.tally.best[name].score:
@@ -235,12 +191,8 @@ class PlanSearch:
         return scored.score
 
     def _simulated(self, plan: Plan, cluster: Cluster) -> ScoredPlan | None:
-        """None where it cannot be or does not fit."""
-        try:
-            report = step_report(self._profile, cluster, plan, runtime=self._step.runtime)
-        except InputError:
-            self.tally.infeasible += 1
-            return None
+        """None where it does not fit. Raises InputError where it cannot be."""
+        report = step_report(self._profile, cluster, plan, runtime=self._step.runtime)
         self.tally.simulated += 1
         if not report.fits:
             self.tally.too_large += 1
@@ -255,10 +207,12 @@ class PlanSearch:
             effort = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
             own = {"seed": self._seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
             try:
-                plan = self._made(replace(choice, own=own), cluster)
+                scored = self._simulated(replace(choice, own=own).plan(self._profile, cluster), cluster)
             except _TimeSpent:
                 return False
-            scored = None if plan is None else self._simulated(plan, cluster)
+            except (InputError, MissingExtraError):
+                self.tally.infeasible += 1
+                continue
             if scored is not None:
                 self._kept(choice.strategy, scored)
         return True
@@ -286,7 +240,10 @@ class PlanSearch:
         ]
 
         def score(plan: Plan) -> float | None:
-            scored = self._simulated(plan, cluster)
+            try:
+                scored = self._simulated(plan, cluster)
+            except InputError:
+                return None
             if scored is not None and self.best is not None and scored.score < self.best.score * (1 - SURE):
                 self._kept(plan.strategy, replace(scored, refined=True))
             return None if scored is None else scored.score
@@ -304,8 +261,3 @@ def _parts(cluster: Cluster) -> list[Cluster]:
     while counts[-1] > 1:
         counts.append(counts[-1] // 2)
     return [cluster, *(take(cluster, count) for count in counts[1:])]
-
-
-def _capacity(cluster: Cluster) -> float:
-    """Of the largest device: more than that fits nowhere."""
-    return max((inf if device.memory_bytes is None else device.memory_bytes for device in cluster.devices), default=inf)

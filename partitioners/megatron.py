@@ -10,8 +10,7 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +20,15 @@ from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import (
     LAYOUTS,
     is_attention,
-    laid_out_stages,
     named_blocks,
+    pipeline_stages,
+    separable_units,
     sequence_microbatches,
 )
 from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.schedules import load
-from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
@@ -102,9 +101,10 @@ def partition(
         size, home = replicas * context * tensor, index % pipeline
         home = pipeline - 1 - home if turns and index >= pipeline else home
         devices = np.arange(home * size, (home + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
+        grids = {routed: _Grid(devices, expert if routed else 1) for routed in (False, True)}
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
-            grid = _Grid(devices, expert if layer.routing else 1)
+            grid = grids[layer.routing is not None]
             placements[layer.name] = _sharding(profile, layer, grid, cut, sequence_parallel)
     return Partition(
         placements=placements,
@@ -139,53 +139,12 @@ def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping
     )
 
 
-def separable_units(profile: Profile) -> list[range]:
-    """Runs of layers between which one tensor alone crosses: the finest stages of a pipeline."""
-    units, first, furthest = [], 0, 0  # furthest: the last layer that reads one before the current
-    for position, readers in enumerate(profile.consumers[:-1]):
-        if furthest <= position and readers:
-            units.append(range(first, position + 1))
-            first = position + 1
-        furthest = max(furthest, *readers, 0)
-    return [*units, range(first, len(profile.layers))]
-
-
-def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
-    """Runs of units, as many as `stages`, by the layouts of `partition`. Raises InputError."""
-    if layout == "balanced":
-        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
-    return laid_out_stages(profile, units, stages, layout)
-
-
 def _named_chunks(layout: str, pipeline: int) -> int:
     """How many stages a layout gives each device of a pipeline. Raises InputError where they are not equally many."""
     if layout in LAYOUTS:
         return 1
     stages = len(named_blocks(layout))
     return stages // pipeline if stages % pipeline == 0 else 1
-
-
-def unit_seconds(profile: Profile, unit: range) -> float:
-    """Forward and backward seconds of the layers of `unit`."""
-    return ordered_sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)
-
-
-def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
-    """Contiguous runs of units, as many as `stages`, the slowest as fast as possible. Raises InputError."""
-    count = len(seconds)
-    require(stages <= count, "pipeline", stages, f"the network can be cut into at most {count} stages")
-    sums = np.concatenate([[0.0], np.cumsum(seconds)])
-    best = np.full((stages + 1, count + 1), np.inf)
-    best[0, 0], before = 0.0, np.zeros((stages + 1, count + 1), dtype=np.int64)
-    for stage in range(1, stages + 1):
-        for end in range(stage, count - (stages - stage) + 1):
-            slowest = np.maximum(best[stage - 1, :end], sums[end] - sums[:end])
-            before[stage, end] = int(slowest.argmin())
-            best[stage, end] = slowest[before[stage, end]]
-    ends = [count]
-    for stage in range(stages, 0, -1):
-        ends.append(int(before[stage, ends[-1]]))
-    return [range(first, last) for last, first in pairwise(ends)][::-1]
 
 
 def _require_experts(profile: Profile, expert: int, replicas: int, context: int) -> None:
@@ -203,37 +162,49 @@ def _require_experts(profile: Profile, expert: int, replicas: int, context: int)
 
 
 class _Grid:
-    """The devices of a stage, of shape (replicas, context, tensor), of which `expert` in a row share experts."""
+    """The devices of a stage, of shape (replicas, context, tensor), of which `expert` in a row share experts.
+
+    Layers that are cut alike have the same object, so that what follows from it is worked out once.
+    """
 
     def __init__(self, devices: Devices, expert: int) -> None:
         self.replicas, self.context, self.tensor = devices.shape
         groups = max(1, self.context // expert)  # of a replica's parts of the sequence
         members = devices.reshape(-1, groups, expert, self.tensor)  # (replicas, parts, member, rank) of groups
         self._members, self._parts = members.transpose(0, 1, 3, 2), self.context // groups
+        self._made: dict[tuple[object, ...], Sharding] = {}
 
     def placed(self, channel: int = 1, reduce: int = 1, copy: int = 1) -> Sharding:
         """A layer cut inside the tensor group, of all that its group of experts has of the sequence."""
         replicas, parts, _, experts = self._members.shape
         split = self._members.reshape(replicas, parts, channel, reduce, copy, experts)
         devices = split.transpose(0, 2, 1, 5, 3, 4)
-        return _placed((replicas, channel, parts, experts), devices, reduce, copy)
+        return self._sharding("placed", (replicas, channel, parts, experts), devices, reduce, copy)
 
     def cut_by_sequence(self) -> Sharding:
         """A layer of which each device has its own part of the sequence, and of its tensor rank's tokens of others."""
         replicas, parts, tensor, experts = self._members.shape
         devices = np.repeat(self._members, self._parts, axis=1)
-        return _placed((replicas, 1, parts * self._parts * tensor, experts), devices)
+        return self._sharding("cut", (replicas, 1, parts * self._parts * tensor, experts), devices)
 
     def everywhere(self) -> Sharding:
         """A layer that every device of a replica computes."""
-        devices = self._members.reshape(self.replicas, -1)
-        return _placed((self.replicas, 1, 1, 1), devices, copy=self.context * self.tensor)
+        return self._sharding("everywhere", (self.replicas, 1, 1, 1), self._members, copy=self.context * self.tensor)
 
     def copied(self) -> Sharding:
         """A layer which every rank of the tensor group computes, in parts like `cut_by_sequence`."""
         replicas, parts, tensor, experts = self._members.shape
         devices = np.repeat(self._members, self._parts, axis=1).transpose(0, 1, 3, 2)
-        return _placed((replicas, 1, parts * self._parts, experts), devices, copy=tensor)
+        return self._sharding("copied", (replicas, 1, parts * self._parts, experts), devices, copy=tensor)
+
+    def _sharding(
+        self, way: str, degrees: tuple[int, int, int, int], devices: Devices, reduce: int = 1, copy: int = 1
+    ) -> Sharding:
+        key = way, degrees, reduce, copy
+        if key not in self._made:
+            numbers = tuple(devices.ravel().tolist())
+            self._made[key] = Sharding(degrees=degrees, reduce=reduce, copy=copy, devices=numbers)
+        return self._made[key]
 
 
 def _sharding(profile: Profile, layer: Layer, grid: _Grid, cut: dict[str, bool], sequence_parallel: bool) -> Sharding:
@@ -261,10 +232,6 @@ def _is_router(profile: Profile, layer: Layer) -> bool:
     """Whether a layer says which experts tokens go to, which every device does for its own tokens."""
     readers = profile.consumers[profile.index[layer.name]]
     return not layer.routing and any(profile.layers[reader].routing for reader in readers)
-
-
-def _placed(degrees: tuple[int, int, int, int], devices: Devices, reduce: int = 1, copy: int = 1) -> Sharding:
-    return Sharding(degrees=degrees, reduce=reduce, copy=copy, devices=tuple(map(int, devices.reshape(-1))))
 
 
 def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:

@@ -58,9 +58,17 @@ def partition(
 
 
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
-    """By schedule: micro-batches, replicas and cuts it looks for itself."""
+    """By schedule: micro-batches and cuts it looks for itself; and stages of the best pace, with replicas of their own
+    number, by micro-batches."""
     for schedule in ("1f1b", "gpipe", "interleaved") if step.schedule is None else (step.schedule,):
         yield StrategyChoice(strategy="pipeline", step=replace(step, schedule=schedule))
+    schedule = step.schedule or SCHEDULE
+    if SCHEDULES[schedule].several_stages:
+        return
+    powers = [m for m in (1 << k for k in range((4 * cluster.workers).bit_length())) if step.batch_size % m == 0]
+    for m in powers if step.microbatches is None else [step.microbatches]:
+        asked = replace(step, schedule=schedule, microbatches=m)
+        yield StrategyChoice(strategy="pipeline", step=asked, own={"replicas": True, "judged": False})
 
 
 def _of_best_pace(

@@ -24,22 +24,26 @@ MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """Something that computes. `speed` is relative to the device that the profile was captured on.
-
-    `kind` names the product; `role` "server" marks a parameter server, which holds no layers. Devices
-    of a `host` share its cores when the cluster lists them. watts: what it draws while the job runs.
-    """
+    """Something that computes."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
+    """Its own."""
     host: str
+    """The machine whose cores it shares where the cluster lists them."""
     kind: str = ""
+    """The product."""
     memory_bytes: int | None = None
+    """None: it is not limited."""
     speed: float = 1.0
+    """Relative to the device that the profile was captured on."""
     role: Literal["worker", "server"] = "worker"
+    """"server": a parameter server, which holds no layers."""
     dollars_per_hour: float | None = None
+    """None: steps have no price."""
     watts: float | None = None
+    """What it draws while the job runs."""
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}: "

@@ -16,14 +16,13 @@ _LEAST_S = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Measured (bytes, seconds) points, interpolated log-log.
-
-    Below the first point the first time holds (latency); beyond the last the last segment's bandwidth holds.
-    """
+    """Measured times of messages by their size, interpolated log-log."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     points: tuple[tuple[float, float], ...]
+    """(bytes, seconds), sizes increasing. Below the first point its time holds, the latency; beyond the last the last
+    segment's bandwidth holds."""
 
     def __post_init__(self) -> None:
         require(len(self.points) >= 2, "points", len(self.points), "a curve has at least 2 (bytes, seconds) points")

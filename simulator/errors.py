@@ -25,6 +25,9 @@ REQUIREMENTS = {
 }
 """Optional packages as the extras of pyproject.toml have them, for pip: Shardscope itself is on no index."""
 
+MOST_NAMES = 40
+"""So many known names a message lists."""
+
 
 class ShardscopeError(Exception):
     """Base of all errors raised on purpose; the message gives field, value, rule and remedy."""
@@ -39,11 +42,13 @@ class UnknownNameError(ShardscopeError, LookupError):
 
     @classmethod
     def of(cls, what: str, name: str, known: Iterable[str]) -> UnknownNameError:
-        """The error for an unknown `name` of a `what`, with the nearest known name and the list."""
+        """The error for an unknown `name` of a `what`, with the nearest known names, and all where they are few."""
         names = sorted(known)
         near = nearest(name, names)
         hint = f", did you mean {near!r}?" if near else ";"
-        return cls(f"unknown {what} {name!r}{hint} known: {', '.join(names) or 'none'}")
+        shown = names if len(names) <= MOST_NAMES else _closest(name, names, 5) or names[:5]
+        more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+        return cls(f"unknown {what} {name!r}{hint} known: {', '.join(shown) or 'none'}{more}")
 
 
 class MissingExtraError(ShardscopeError, ImportError):
@@ -66,10 +71,13 @@ class RunError(ShardscopeError, RuntimeError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name closest in spelling to `name`, or None when nothing is close."""
+    return next(iter(_closest(name, known, 1)), None)
+
+
+def _closest(name: str, known: Iterable[str], most: int) -> list[str]:
     import difflib
 
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
 
 
 def require(ok: bool, field: str, value: object, rule: str) -> None:

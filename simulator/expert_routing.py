@@ -12,21 +12,20 @@ from simulator.ordered_sum import ordered_sum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """How the tokens of a mixture of experts find their experts.
-
-    Every token goes to top_k of the experts. loads: the share of all (token, expert) pairs that each expert gets;
-    empty: all alike. capacity: an expert takes at most so many times its fair share, the other pairs are dropped;
-    None: all. once_per_device: a token travels once to a device with several of its experts, which adds up what they
-    make of it.
-    """
+    """How the tokens of a mixture of experts find their experts."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     experts: int
+    """How many there are."""
     top_k: int = 1
+    """To how many of them each token goes."""
     loads: tuple[float, ...] = ()
+    """Share of all (token, expert) pairs that each expert gets; empty: all alike."""
     capacity: float | None = None
+    """An expert takes at most so many times its fair share, the other pairs are dropped; None: all."""
     once_per_device: bool = False
+    """A token travels once to a device with several of its experts, which adds up what they make of it."""
 
     def __post_init__(self) -> None:
         require(1 <= self.experts <= 16_384, "experts", self.experts, "it is from 1 to 16,384")

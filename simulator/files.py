@@ -142,7 +142,8 @@ def write_bytes_atomic(path: str | Path, content: bytes) -> None:
 
 def is_path(source: str | Path) -> bool:
     """Whether `source` is a file's path; a bare word that names no file is looked up as a name."""
-    return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix != "" or os.sep in source
+    suffixes = (".json", *YAML)
+    return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix in suffixes or os.sep in source
 
 
 def _library_folder() -> resources.abc.Traversable:

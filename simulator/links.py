@@ -17,13 +17,16 @@ LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AchievedShare:
-    """The share of a link's line rate that collectives or training were measured to get: median, 5 and 95 %."""
+    """The share of a link's line rate that collectives or training were measured to get."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     median: float
+    """The one in use."""
     low: float
+    """5 %."""
     high: float
+    """95 %."""
 
     def __post_init__(self) -> None:
         rule = "0 < low <= median <= high, shares of the line rate"

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from math import inf, nan
 from typing import Any, NoReturn
 
-from simulator.errors import nearest
+from simulator.errors import InputError, nearest
 from simulator.terminal import folded
+from simulator.units import parse_duration
 
 SHOWN = 40
 """Characters of a wrong value that a complaint repeats."""
@@ -100,3 +101,14 @@ def shape(text: str) -> tuple[int, ...]:
     if not all(side.isdecimal() and len(side) <= 18 and int(side) > 0 for side in sides):
         raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
     return tuple(map(int, sides))
+
+
+def duration(text: str) -> float:
+    """Seconds above 0, e.g. 2h30min."""
+    try:
+        seconds = parse_duration(text)
+    except InputError as error:
+        raise ArgumentTypeError(str(error)) from None
+    if seconds <= 0:
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is no time to work in")
+    return seconds

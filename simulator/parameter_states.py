@@ -10,24 +10,22 @@ from simulator.workload import DTYPE_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterStates:
-    """Which of a parameter's states its users share out among themselves, as the stages of ZeRO.
-
-    stage: 0 none, 1 the optimizer's, 2 gradients too, 3 parameters too (Rajbhandari et al., SC 2020). group: so many
-    consecutive users share (0: all); groups of fewer are replicas of each other, as in hybrid FSDP. each_microbatch:
-    from stage 2 on, gradients are summed after every micro-batch, not after the last alone. gradient_dtype: the
-    precision in which gradients are kept and summed, where it is not the profile's. keep_gathered: in stage 3
-    parameters gathered for the forward pass stay until the backward pass. prefetch: in stage 3, so many gathers run
-    ahead of the computation. Raises InputError.
-    """
+    """Which of a parameter's states its users share out among themselves, as the stages of ZeRO. Raises InputError."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     stage: int = 0
+    """0 none, 1 the optimizer's, 2 gradients too, 3 parameters too (Rajbhandari et al., SC 2020)."""
     group: int = 0
+    """So many consecutive users share; 0: all. Groups of fewer are replicas of each other, as in hybrid FSDP."""
     each_microbatch: bool = False
+    """From stage 2 on, gradients are summed after every micro-batch, not after the last alone."""
     gradient_dtype: str = ""
+    """Precision in which gradients are kept and summed; empty: the profile's."""
     keep_gathered: bool = False
+    """In stage 3, parameters gathered for the forward pass stay until the backward pass."""
     prefetch: int = 1
+    """In stage 3, so many gathers run ahead of the computation."""
 
     def __post_init__(self) -> None:
         require(self.stage in (0, 1, 2, 3), "stage", self.stage, "it is 0, 1, 2 or 3")

@@ -43,22 +43,20 @@ FIRST_BUCKET_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
-    """How one layer is split and where its shards live.
-
-    degrees: parts by (sample, channel, height, width), disjoint boxes of the output; the height of a sequence is its
-    length. reduce: parts of the contraction, so that each shard holds a term of its box, a sum over its part of the
-    input channels. copy: how many devices compute the same shard. devices: the device of each shard, flattened in
-    row-major order of `shape`. samples: how many of a micro-batch each part by sample has; empty: as equal as
-    integers allow.
-    """
+    """How one layer is split and where its shards live."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     degrees: Degrees = (1, 1, 1, 1)
+    """Parts by (sample, channel, height, width), disjoint boxes of the output; a sequence's length is its height."""
     reduce: int = 1
+    """Parts of the contraction: each shard holds a term of its box, a sum over its part of the input channels."""
     copy: int = 1
+    """How many devices compute the same shard."""
     devices: tuple[int, ...]
+    """The device of each shard, flattened in row-major order of `shape`."""
     samples: tuple[int, ...] = ()
+    """How many of a micro-batch each part by sample has; empty: as equal as integers allow."""
 
     def __post_init__(self) -> None:
         for axis, degree in self.axes.items():
@@ -103,30 +101,31 @@ class Sharding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synchronisation:
-    """How replicas of a parameter agree on its gradient.
-
-    collective: a name in `simulator.collectives`. Gradients that become ready one after another on the same
-    devices join a bucket until it holds bucket_bytes (25 MiB is torch DDP's default). first_bucket_bytes: what the
-    first bucket of the same devices holds (None: as much as the others; torch DDP takes FIRST_BUCKET_BYTES where it is
-    left its default size). With `overlap` a bucket leaves as soon as it is full, without it when the whole backward
-    pass has ended. serving_workers: how many serve in "ps-workers" (None: one per host). With half_precision gradients
-    travel in 16 bits; beyond that compression makes them `compression_ratio` times smaller, for which every device
-    computes compression_s_per_byte x the bytes of its gradient, at speed 1, before a bucket leaves. broadcast_bytes: of
-    buffers, such as the statistics of batch norm, which the plan's first device sends all others before the first
-    forward pass of a step, as torch's DDP does unless it is told not to.
-    """
+    """How replicas of a parameter agree on its gradient."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     collective: str = "ring"
+    """A name in `simulator.collectives`."""
     bucket_bytes: int = 25 * 2**20
+    """Gradients that become ready one after another on the same devices join a bucket until it holds so much; torch
+    DDP's default."""
     first_bucket_bytes: int | None = None
+    """What the first bucket of the same devices holds; None: as much as the others. torch DDP takes FIRST_BUCKET_BYTES
+    where it is left its default size."""
     overlap: bool = True
+    """A bucket leaves as soon as it is full; without it, when the whole backward pass has ended."""
     serving_workers: int | None = None
+    """How many serve in "ps-workers"; None: one per host."""
     half_precision: bool = False
+    """Gradients travel in 16 bits."""
     compression_ratio: float = 1.0
+    """They are made so many times smaller beyond that."""
     compression_s_per_byte: float = 0.0
+    """What that takes each device, at speed 1, by byte of its gradient, before a bucket leaves."""
     broadcast_bytes: float = 0.0
+    """Of buffers, such as the statistics of batch norm, which the plan's first device sends all others before a step's
+    first forward pass, as torch's DDP does unless it is told not to."""
 
     def __post_init__(self) -> None:
         require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
@@ -169,23 +168,29 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSettings:
-    """What is asked of a training step before a strategy places it; None leaves a choice to the strategy.
+    """What is asked of a step before a strategy places it; what is left open is the strategy's to decide. See Plan.
 
-    See Plan for what they mean. recompute: "stages" or a number of segments, see `recompute_segments`; it holds where
-    the strategy leaves recomputation open. work: see Plan; empty: drawn from what the profile says of it, if anything.
-    runtime: the software that will run the step, for strategies that simulate it; the plan does not keep it. Raises
-    InputError as Plan does.
+    Raises InputError as Plan does.
     """
 
     batch_size: int
+    """Samples of a step."""
     microbatches: int | None = None
+    """Equal parts of the batch; None: open."""
     schedule: str | None = None
+    """None: open."""
     synchronisation: Synchronisation = Synchronisation()
+    """Of gradients."""
     optimizer_state: float = 1.0
+    """Bytes per byte of parameters."""
     states: ParameterStates = REPLICATED
+    """What users of a parameter share out."""
     recompute: str = ""
+    """"stages" or a number of segments (`recompute_segments`), where the strategy leaves recomputation open."""
     work: tuple[float, ...] = ()
+    """Empty: drawn from what the profile says of it, if anything."""
     runtime: Runtime = IDEAL
+    """The software that will run the step, for strategies that simulate it; the plan does not keep it."""
 
     def __post_init__(self) -> None:
         require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)
@@ -243,37 +248,44 @@ def _shared(sharding: Sharding) -> Sharding:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A sharding for every layer (by name), micro-batches, schedule and gradient synchronisation.
-
-    batch_size is the global batch of one step, cut into `microbatches` equal parts. `schedule` is a name in
-    `simulator.lowering.schedules`. optimizer_state is the optimizer's bytes per parameter byte (0 plain SGD, 1
-    momentum, 2 Adam). states: what the users of a parameter share out of its states. recomputed: segments, groups of
-    layers whose activations are dropped after their forward passes and computed again, as a whole, before their
-    backward passes. exchange: how activations and their gradients cross, in EXCHANGES. received_again: layers whose
-    output, where other devices receive it, is dropped after the passes that read it and received again before their
-    backward passes. turn: the layer with which a second stage begins on the devices of the one before it, where a
-    schedule has stages go down the devices and up again. work: how many times the profile's seconds equal parts of the
-    batch take, in their order, such as micro-batches or samples whose sequences differ; empty: all take as long.
-    `strategy` says who made the plan, `command` how.
-    """
+    """A sharding for every layer, and how a step runs: micro-batches, schedule, gradients, states, recomputation."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     model: str
+    """The profile's."""
     batch_size: int
+    """Samples of one step on all devices."""
     placements: Mapping[str, Sharding]
+    """By layer."""
     microbatches: int = 1
+    """Equal parts of the batch."""
     schedule: str = "dataflow"
+    """A name in `simulator.lowering.schedules`."""
     synchronisation: Synchronisation = Synchronisation()
+    """Of gradients."""
     optimizer_state: float = 1.0
+    """The optimizer's bytes per byte of parameters: 0 plain SGD, 1 momentum, 2 Adam."""
     states: ParameterStates = REPLICATED
+    """What the users of a parameter share out of its states."""
     recomputed: tuple[tuple[str, ...], ...] = ()
+    """Groups of layers whose activations are dropped after their forward passes and computed again, as a whole, before
+    their backward passes."""
     exchange: str = "messages"
+    """How activations and their gradients cross, in EXCHANGES."""
     received_again: tuple[str, ...] = ()
+    """Layers whose output, where other devices receive it, is dropped after the passes that read it and received again
+    before their backward passes."""
     turn: str = ""
+    """The layer with which a second stage begins on the devices of the one before it, where a schedule has stages go
+    down the devices and up again."""
     work: tuple[float, ...] = ()
+    """How many times the profile's seconds equal parts of the batch take, in their order, such as micro-batches or
+    samples whose sequences differ; empty: all take as long."""
     strategy: str = ""
+    """Who made it."""
     command: str = ""
+    """How."""
 
     def __post_init__(self) -> None:
         if self.exchange not in EXCHANGES:

@@ -24,8 +24,10 @@ from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 
-DRAWS = 32
-"""Simulations of an expected step: 16 and their mirror images."""
+DRAWS, FEWEST_DRAWS = 32, 8
+"""Simulations of an expected step, half of them mirror images: as many as DRAWN_TASKS allows, within these."""
+DRAWN_TASKS = 500_000
+"""Of all simulations together. Of 110,000 tasks the mean of 8 lies within 0.5 % of that of 32."""
 QUARTILES = 1.349
 """Interquartile range of a normal distribution, in standard deviations."""
 
@@ -168,13 +170,14 @@ def lowered(
 def expected_step_s(profile: Profile, cluster: Cluster, plan: Plan, *, runtime: Runtime = IDEAL) -> float | None:
     """Seconds of a step on devices that vary as the captured steps did: wherever they meet, they wait for the slowest.
 
-    The mean of DRAWS simulations whose tasks vary independently (`Noise.variance_s`). None where they do not `vary`.
+    The mean of simulations whose tasks vary independently (`Noise.variance_s`). None where they do not `vary`.
     """
     variance_s = step_variance_s(profile)
     if not vary(profile):
         return None
     graph = lower(ShardedModel(profile, plan), cluster, runtime)
-    noises = (Noise(variance_s=variance_s, seed=number // 2, mirrored=number % 2 > 0) for number in range(DRAWS))
+    draws = min(DRAWS, max(FEWEST_DRAWS, DRAWN_TASKS // len(graph) // 2 * 2))
+    noises = (Noise(variance_s=variance_s, seed=number // 2, mirrored=number % 2 > 0) for number in range(draws))
     return fmean(simulate(noise.disturb(graph), cluster, runtime).step_s for noise in noises)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 from simulator.errors import require, require_bytes, require_time
 
@@ -44,6 +45,9 @@ class Runtime:
     stream; an allocator gets it back where memory runs short. 0: memory is taken as tasks start."""
     receive_synchronises: bool = False
     """Whether the host waits before the first task of a pipeline's pass that reads what another stage sent."""
+    rank_spread: float = 0.0
+    """Standard deviation of devices' compute in a step over its mean. All wait for the slowest, which takes longer by
+    as many of these as the largest of so many normal draws is above their mean."""
     overlap_slowdown: float = 1.0
     """How many times longer (>= 1) a device's compute takes while a transfer from or to it is in flight."""
     send_cpu_s_per_byte: float = 0.0
@@ -78,6 +82,7 @@ class Runtime:
 
     def __post_init__(self) -> None:
         require(1 <= self.overlap_slowdown <= 1e6, "overlap_slowdown", self.overlap_slowdown, "it is at least 1")
+        require(0 <= self.rank_spread <= 1, "rank_spread", self.rank_spread, "it is from 0 to 1")
         require(self.launch_depth >= 0, "launch_depth", self.launch_depth, "it is at least 0")
         for name in ("context_bytes", "workspace_bytes"):
             require_bytes(name, getattr(self, name))
@@ -98,6 +103,10 @@ class Runtime:
         rule = "it is at least 0"
         require(self.spared_microbatches >= 0, "spared_microbatches", self.spared_microbatches, rule)
 
+    def slowest_of(self, devices: int) -> float:
+        """Seconds of the slowest of so many devices over the mean (Blom, Statistical Estimates, 1958)."""
+        return 1 + self.rank_spread * NormalDist().inv_cdf((devices - 0.375) / (devices + 0.25))
+
     def fewest_microbatches(self, schedule: str, stages: int) -> int:
         """Micro-batches without which it refuses a schedule of so many stages."""
         return max(1, stages - self.spared_microbatches) if schedule in self.full_schedules else 1
@@ -110,3 +119,11 @@ TORCH_PIPELINING = Runtime(name="torch-pipelining", rendezvous=True, gradient_sc
 """torch.distributed.pipelining over gloo or NCCL. It divides gradients by the number of micro-batches before the
 update, which reads and writes one tensor, where an update of SGD with momentum reads and writes eight
 (`simulator.lowering.tasks.gradients`). Its Schedule1F1B raises ValueError on fewer micro-batches than stages."""
+
+ON_IMAGES = Runtime(name="gpus on images", rank_spread=0.027)
+"""GPUs that train on images, whose layers were timed on one alone: decoding, copies and clocks differ by rank. The
+spread is the median that 17 published rows of ResNets ask for, 2 to 16 V100 and A100, fp32 and TF32, in MXNet and
+TensorFlow (NVIDIA DeepLearningExamples, 2024); PyTorch's were left out and are predicted (docs/accuracy.md). Steps of
+language models on 4 to 128 GPUs show none."""
+ON_IMAGES_16_BIT = Runtime(name="gpus on images", rank_spread=0.046)
+"""The same in 16-bit numbers, of as many rows: a third of the compute beside an input that is no faster."""

@@ -46,25 +46,27 @@ embedding over its vocabulary, and the three numbers of each token that a cross 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """What part of a layer's input one part of its output depends on.
-
-    kernel, stride, padding, dilation are (height, width). `kernel` None means that every output position
-    needs the whole input plane (attention, global pooling, a fully connected layer over an image).
-    `mixes_channels` says whether an output channel needs all input channels of its group, as in a
-    convolution or fully connected layer, or only its own, as in an activation, pooling or batch norm.
-    aligned_inputs names inputs of which an output needs its own position and channel alone although `kernel` is None
-    and channels mix: the queries of an attention, whose keys and values are needed whole.
-    """
+    """What part of a layer's input one part of its output depends on."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     kernel: tuple[int, int] | None = (1, 1)
+    """(height, width) of the input around an output's position; None: the whole plane, as an attention, a global
+    pooling, a fully connected layer over an image."""
     stride: tuple[int, int] = (1, 1)
+    """(height, width)."""
     padding: tuple[int, int] = (0, 0)
+    """(height, width)."""
     dilation: tuple[int, int] = (1, 1)
+    """(height, width)."""
     groups: int = 1
+    """Of channels, each of which reads its part of the input channels alone."""
     mixes_channels: bool = False
+    """Whether an output channel needs all input channels of its group, as in a convolution or fully connected layer, or
+    only its own, as in an activation, pooling or batch norm."""
     aligned_inputs: tuple[str, ...] = ()
+    """Inputs of which an output needs its own position and channel alone although `kernel` is None and channels mix:
+    the queries of an attention, whose keys and values are needed whole."""
 
     def __post_init__(self) -> None:
         sides = (*(self.kernel or ()), *self.stride, *self.padding, *self.dilation, self.groups)
@@ -79,18 +81,20 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingPoint:
-    """Measured times of a layer at another batch size, or at a fraction of its output or of its input channels.
-
-    A fraction of the input channels is what a row-parallel shard reads, which makes a partial sum of all outputs.
-    """
+    """Measured times of a layer at another batch size, or at a fraction of its output or of its input channels."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     batch_size: int
+    """Samples."""
     channel_fraction: float = 1.0
+    """Of the output's channels that were computed."""
     input_channel_fraction: float = 1.0
+    """Of the input channels that were read, as by a row-parallel shard, which makes a partial sum of all outputs."""
     forward_s: float
+    """Median of the forward pass."""
     backward_s: float
+    """Median of the backward pass."""
 
     def __post_init__(self) -> None:
         require_count("batch_size", self.batch_size)
@@ -102,50 +106,57 @@ class ScalingPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One layer, measured at the profile's batch size.
-
-    output_shape is (channels, height, width) of one sample; a sequence's length stands as its height,
-    and what a layer lacks is 1. Times are medians in seconds; the spreads are interquartile ranges.
-    saved_bytes counts the storage that this layer's forward newly keeps for backward, saved_output_bytes what of that
-    is its own output, working_bytes what its backward holds beside the gradient of its output, such as the gradients of
-    its inputs. All bytes and flops (of the forward pass) are for the whole batch. `inputs` names the producers; empty
-    means that the layer reads the training data. Of `kind`, only "concat" (inputs joined along channels) and "flatten"
-    (channels, height and width become channels) carry meaning for a split; the rest is for people.
-
-    recompute_s: the part of backward_s in which a layer under activation checkpointing runs forward again.
-    accumulate_s: what adding the gradients of a later micro-batch to those of the earlier ones takes; None where it was
-    not measured. varying_share: the part of its passes that takes in proportion to a sample's work, see Plan.work; the
-    rest, of a size to which samples are padded, takes the same for all. tied_to names earlier layers with which it
-    shares parameters, whose bytes and update are theirs.
-    routing: of a layer of a mixture's experts, which stand as its width: of each expert the output of as many tokens as
-    come to it, which are in output_bytes as many as are expected. A split by width shares the experts out. Its times
-    are those of all experts together, with loads that are alike.
-    """
+    """One layer, measured at the profile's batch size. Times are medians; bytes and flops are for the whole batch."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
+    """Its own."""
     kind: str
+    """For people, but for "concat" (inputs joined along channels), "flatten" (channels, height and width become
+    channels) and SUMMING_KINDS."""
     inputs: tuple[str, ...] = ()
+    """Layers whose output it reads; empty: the training data."""
     output_shape: tuple[int, int, int]
+    """(channels, height, width) of one sample; a sequence's length is its height, what a layer lacks is 1."""
     forward_s: float
+    """The forward pass."""
     backward_s: float
+    """The backward pass."""
     update_s: float = 0.0
+    """The optimizer's step of its parameters."""
     forward_spread_s: float = 0.0
+    """Interquartile range of the forward pass."""
     backward_spread_s: float = 0.0
+    """The same of the backward pass."""
     recompute_s: float = 0.0
+    """Part of backward_s in which a layer under activation checkpointing runs forward again."""
     accumulate_s: float | None = None
+    """What adding the gradients of a later micro-batch to those of the earlier ones takes; None: not measured."""
     varying_share: float = 1.0
+    """Part of its passes that takes in proportion to a sample's work (`Plan.work`); the rest, of a size to which
+    samples are padded, takes the same for all."""
     parameter_bytes: int = 0
+    """Of its own parameters, once."""
     output_bytes: int
+    """Of its output."""
     saved_bytes: int = 0
+    """Storage that its forward pass newly keeps for the backward pass."""
     saved_output_bytes: int = 0
+    """What of saved_bytes is its own output."""
     working_bytes: int = 0
+    """What its backward pass holds beside the gradient of its output, such as the gradients of its inputs."""
     tied_to: tuple[str, ...] = ()
+    """Earlier layers with which it shares parameters, whose bytes and update are theirs."""
     flops: float = 0.0
+    """Of the forward pass."""
     geometry: Geometry = Geometry()
+    """What of its input a part of its output needs."""
     routing: Routing | None = None
+    """Of a layer of a mixture's experts, which stand as its width: of each the output of as many tokens as are expected
+    to come to it. A split by width shares the experts out; times are those of all together, with equal loads."""
     scaling: tuple[ScalingPoint, ...] = ()
+    """Its times at other sizes."""
 
     def __post_init__(self) -> None:
         where = f"layer {self.name!r}: "
@@ -187,36 +198,44 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """A network measured on one device. `layers` are in topological order (sorted here if they are not).
-
-    step_s is the measured time of one whole step (forward, backward and update, end to end), None when it
-    was not measured; layers_to_step is the sum of the layers over it, as found when captured, before any scaling.
-    doubt: why these times are not to be trusted, and what to do, in words; empty where nothing speaks against them.
-    work_deviation: relative
-    standard deviation of the work of a sample, from which plans draw it; 0: all alike. source, licence and attribution
-    say whose measurements an imported profile holds, and under which terms.
-    Raises InputError on duplicate or unknown names, a cycle, or no layers.
-    """
+    """A network measured on one device. Raises InputError on duplicate or unknown names, a cycle, or no layers."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     model: str
+    """The network's name."""
     device: str
+    """The product that it was measured on."""
     batch_size: int
+    """Samples of the measured step."""
     dtype: str = "float32"
+    """Precision of the arithmetic, in DTYPE_BYTES."""
     step_s: float | None = None
+    """Measured time of one whole step: forward, backward and update, end to end; None: not measured."""
     step_spread_s: float = 0.0
+    """Interquartile range of it."""
     layers_to_step: float | None = None
+    """Sum of the layers over step_s, as found when captured, before any scaling."""
     work_deviation: float = 0.0
+    """Relative standard deviation of the work of a sample, from which plans draw it; 0: all alike."""
     software: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Versions by name."""
     command: str = ""
+    """What made it."""
     date: str = ""
+    """Of the capture."""
     source: str = ""
+    """Whose measurements an imported profile holds."""
     licence: str = ""
+    """Under which terms."""
     attribution: str = ""
+    """What these ask to be said."""
     notes: str = ""
+    """For people."""
     doubt: str = ""
+    """Why these times are not to be trusted, and what to do; empty where nothing speaks against them."""
     layers: tuple[Layer, ...]
+    """In topological order; sorted here if they are not."""
 
     def __post_init__(self) -> None:
         require_count("batch_size", self.batch_size)

@@ -10,14 +10,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from benchmarks.parallel_runtimes import fsdp, tensor_parallel
+from benchmarks.parallel_runtimes.tensor_parallel import Split
 from simulator import files
 from traces.calibrate import runtime_overheads
 from traces.capture.fx_steps import Trained
 from traces.lab.rank import Rank
-from traces.runs.torch_runtimes import fsdp, tensor_parallel
-from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.runs.torch_runtimes.pipeline_stage import Stage
-from traces.runs.torch_runtimes.tensor_parallel import Split
+from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import Network, load
 from traces.zoo.transformers import Decoder
 

@@ -55,12 +55,12 @@ def test_uncertainty_of_the_model_is_not_called_variation_of_steps(capsys: pytes
 
 
 def test_a_price_is_per_step_and_per_million(capsys: pytest.CaptureFixture[str]) -> None:
-    """Eight GPUs of p3-16xlarge, 24.48 dollars an hour, for 673 ms and 1,024 samples."""
+    """Eight GPUs of p3-16xlarge, 24.48 dollars an hour, for 699 ms and 1,024 samples."""
     assert shardscope("simulate", "vgg16_v100", "--cluster", "p3-16xlarge", "--strategy", "data") == 0
     cost = re.search(
         r"^cost: \$([\d.]+) a step, \$([\d.]+) per million samples$", capsys.readouterr().out, re.MULTILINE
     )
-    assert cost and float(cost[1]) == pytest.approx(24.48 * 0.673 / 3600, rel=0.01)
+    assert cost and float(cost[1]) == pytest.approx(24.48 * 0.699 / 3600, rel=0.01)
     assert float(cost[2]) == pytest.approx(float(cost[1]) / 1024 * 1e6, rel=0.01)
 
 
@@ -127,8 +127,16 @@ def test_grids_are_judged_by_the_memory_of_the_cluster(tmp_path: Path, capsys: p
     assert 16 * 2**30 < grid["peak_bytes"] <= 32 * 2**30 and grid["fit"] == "fits"
 
 
+@pytest.mark.parametrize("devices", ["2", "8"])
+def test_what_would_make_virtual_stages_fit_is_looked_for(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """2 devices take 8 samples, so that micro-batches cannot become smaller."""
+    options = ("--cluster", "dgx-h100", "--devices", devices, "--strategy", "megatron", "--set", "pipeline=2")
+    assert shardscope("simulate", "llama3-8b", *options, "--set", "chunks=2") == 0
+    assert "best change: " in capsys.readouterr().out
+
+
 def test_what_would_make_it_fit_does(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("simulate", *COMMANDS["a language model"][1:])
+    command = ("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1")
     assert shardscope(*command) == 0
     _, _, fits, _, change, *_ = capsys.readouterr().out.splitlines()
     options = re.fullmatch(r"best change: (.*--recompute \d+.*) \(([\d.]+) GiB, step [\d.]+ s\)", change)

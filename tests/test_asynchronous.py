@@ -41,9 +41,9 @@ def synchronous_samples_per_s(cluster: Cluster) -> float:
 def test_a_worker_alone_with_a_wide_server_takes_compute_push_and_pull() -> None:
     """Nothing contends when the server's links are wide: every worker's cycle is its own."""
     cluster = star(WORKERS, servers=1)
-    wide = replace(cluster, links=tuple(
-        replace(x, bandwidth_bytes_per_s=FAST) if "d4" in x.name else x for x in cluster.links
-    ))  # fmt: skip
+    wide = replace(
+        cluster, links=tuple(replace(x, bandwidth_bytes_per_s=FAST) if "d4" in x.name else x for x in cluster.links)
+    )
     size = chain(4).parameter_bytes
     steps = steps_of(wide, None)
     cycle_s = COMPUTE_S + 2 * (size / BANDWIDTH + LATENCY)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from plans import planned
 
+from benchmarks.parallel_runtimes.blocking import blocking
 from simulator import files
 from simulator.curve import Curve
 from simulator.engine import simulate
@@ -15,7 +16,6 @@ from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Synchronisation
 from simulator.runtime import IDEAL
-from traces.results.blocking import blocking
 
 PROFILE = files.read_profile("vgg_small")
 PAIR = flat_switch(2, Wire(bandwidth_bytes_per_s=125e6))

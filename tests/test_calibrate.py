@@ -25,7 +25,7 @@ from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import Synchronisation
-from traces.calibrate import contention, link_probe, links
+from traces.calibrate import command, contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
 from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typical_mean
@@ -243,7 +243,8 @@ def test_loopback_is_measured_where_there_is_no_lab(
     monkeypatch.setattr(namespaces, "available", lambda: "making network namespaces needs root")
     monkeypatch.setattr(links, "SIZES_BYTES", SIZES)
     write_cluster(PAIR, tmp_path / "pair.yaml")
-    assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "-o", str(tmp_path / "out.yaml")]) == 0
+    written = str(tmp_path / "out.yaml")
+    assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "--budget", "1s", "-o", written]) == 0
     out, err = capsys.readouterr()
     assert err == "making network namespaces needs root; measuring loopback without shaping instead\n"
     cluster = read_cluster(tmp_path / "out.yaml")
@@ -251,7 +252,10 @@ def test_loopback_is_measured_where_there_is_no_lab(
     assert "over loopback, unshaped" in cluster.sources[0] and cluster.sources[0] in out
     runtime = read_runtime(tmp_path / "out.yaml")
     assert runtime.rendezvous and runtime.pass_overhead_s > 0 and "a pass of torch's pipelines" in out
-    assert "copies gradients in" in cluster.sources[-1] and "--compression-cost" in out
+    assert "copies gradients in" in cluster.sources[-1] and cluster.sources[-1] in out
+    advised = cluster.sources[-1].partition("is set: ")[2].removesuffix(" (a GB) predicts it").split()
+    command = ["simulate", "vgg_small", "--cluster", str(tmp_path / "out.yaml"), "--strategy", "data"]
+    assert cli.main([*command, *advised]) == 0 and len(advised) == 4
     assert sum(cluster.host_cores.values()) == len(os.sched_getaffinity(0))
 
 
@@ -266,3 +270,49 @@ def test_loopback_is_measured_where_there_is_no_lab(
 def test_what_cannot_be_measured_is_refused(cluster: Cluster, options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         calibrate(cluster, **options)
+
+
+@pytest.mark.parametrize(
+    ("all_reduces_s", "budget", "passes", "band"),
+    [
+        ((1.0, 1.0, 1.0), "10min", 3, (1.0, 1.0)),
+        ((1.0, 1.25, 0.8, 1.0), "2min", 4, (1 / 1.25, 1 / 0.8)),
+        ((1.0, 1.25), "70s", 2, (1.125 / 1.25, 1.125)),
+        ((1.0,), "10s", 1, (1.0, 1.0)),
+    ],
+)
+def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
+    all_reduces_s: tuple[float, ...],
+    budget: str,
+    passes: int,
+    band: tuple[float, float],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Passes of 30 s: three that agree, else as many as fit; how far all-reduces differ is in the links' band."""
+    given = iter(all_reduces_s)
+
+    def measured(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:
+        pair = [[30.0] for _ in task["sizes"]]
+        times = {"all_reduce": [[[seconds] for _ in task["sizes"]] for seconds in [next(given)]]}
+        each = {
+            "messages": [pair], "collectives": {"all_gather": [pair], "reduce_scatter": [pair], **times},
+            "exchange": [1.0], "round_waits_s": [1e-3], "lost_s_per_byte": [1e-9], "cores": None, "stolen_share": None,
+            "pass_cost": (1e-3, 0.0), "copies_s_per_byte": 1e-10, "taken_s": 30.0,
+        }  # fmt: skip
+        return [each, each], "on paper"
+
+    monkeypatch.setattr(command, "_on_ranks", measured)
+    monkeypatch.setattr(command.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("traces.calibrate.shared_cores.core_groups", lambda cores: ())
+    write_cluster(PAIR, tmp_path / "pair.yaml")
+    out = tmp_path / "out.yaml"
+    assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "--budget", budget, "-o", str(out)]) == 0
+    cluster, said = read_cluster(out), capsys.readouterr()
+    assert f"the median of {passes} pass(es): core time per byte sent 1.00 ns" in " ".join(cluster.sources)
+    assert said.err.count("measuring again") == passes - 1
+    share = cluster.links[0].achieved
+    assert share is not None and (share.low, share.high) == pytest.approx(band)
+    differ = "all_reduce of 2 by" in " ".join(cluster.sources)
+    assert differ == (max(all_reduces_s) / min(all_reduces_s) > 1.1) == ("uncertain" in said.out)

@@ -17,13 +17,13 @@ torch = pytest.importorskip("torch")
 from conftest import ROOT  # noqa: E402
 
 from benchmarks import gpu_validation  # noqa: E402
+from benchmarks.device_card import cards, command, predictions  # noqa: E402
+from benchmarks.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
+from benchmarks.device_card.command import main  # noqa: E402
+from benchmarks.device_card.stream_pipeline import SharedPipeline  # noqa: E402
+from benchmarks.device_card.whole_steps import WholeSteps  # noqa: E402
 from simulator.files import read_profile, to_json  # noqa: E402
 from traces.capture.fx_steps import trace  # noqa: E402
-from traces.device_card import cards, command, predictions  # noqa: E402
-from traces.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
-from traces.device_card.command import main  # noqa: E402
-from traces.device_card.stream_pipeline import SharedPipeline  # noqa: E402
-from traces.device_card.whole_steps import WholeSteps  # noqa: E402
 from traces.zoo.networks import load  # noqa: E402
 
 NAME = "vgg_digits-float32"
@@ -56,7 +56,7 @@ def test_a_profile_is_captured_as_by_itself(made: Path) -> None:
     profile = read_profile(made / "profiles" / f"{NAME}.json")
     assert (profile.model, profile.dtype, profile.batch_size <= 4) == ("vgg_digits", "float32", True)
     assert profile.notes.endswith("network of Shardscope's zoo")
-    assert profile.command.startswith("python -m traces.device_card --output")
+    assert profile.command.startswith("python -m benchmarks.device_card --output")
     assert not (made / "profiles" / "vgg_digits-tf32.json").exists()
     # as many threads as what is measured against it
     assert profile.device == cards.read_copies(made / "copies.json").device
@@ -114,7 +114,7 @@ def test_it_runs_without_the_packages_of_the_simulator(made: Path, tmp_path: Pat
     """Predictions are then missing, and the page makes the same ones from the profile."""
     program = (
         "import sys; sys.modules.update(dict.fromkeys(['numpy', 'networkx', 'simpy', 'pydantic', 'yaml']))\n"
-        f"from traces.device_card.command import main; sys.exit(main({['--output', str(tmp_path), *QUICK]!r}))"
+        f"from benchmarks.device_card.command import main; sys.exit(main({['--output', str(tmp_path), *QUICK]!r}))"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, cwd=ROOT, capture_output=True)
     card = card_in(tmp_path)

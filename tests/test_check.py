@@ -15,6 +15,7 @@ from simulator.network.catalogue import read_preset
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.step_causes import CAUSES, step_causes
 from simulator.run import run
+from simulator.units import format_time
 from traces.imports._recorded_phases import read_phases
 
 
@@ -128,7 +129,7 @@ def test_the_command_compares_by_cause_or_as_a_whole(tmp_path: Path, capsys: pyt
     assert sum(value["predicted_causes_s"].values()) == pytest.approx(value["predicted_s"])
     assert cli.main(["check", str(recorded), plan]) == 0
     assert "farthest off: backward, -" in capsys.readouterr().out
-    log.write_text(f"{2 * value['predicted_s']}s")
+    log.write_text(f"{2 * value['expected_s']}s")
     assert cli.main(["check", str(log), plan]) == 0
     out = capsys.readouterr().out
     assert "error of the prediction -50.0%" in out and "outside the 90% range" in out
@@ -142,3 +143,20 @@ def test_a_published_trace_of_resnet50_is_near_its_profile(shared_data: Path) ->
     assert phases.step_s == pytest.approx(profile.step_s, rel=0.01)
     assert phases.causes_s["forward"] == pytest.approx(sum(x.forward_s for x in profile.layers), rel=0.05)
     assert phases.causes_s["backward"] == pytest.approx(sum(x.backward_s for x in profile.layers), rel=0.05)
+
+
+def test_check_and_simulate_expect_the_same_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of devices that vary, as every surface says it: the middle of the interval, not the undisturbed step."""
+    plan, log = str(tmp_path / "plan.json"), tmp_path / "train.log"
+    made = ["--cluster", "cpu-1g", "--devices", "4", "--batch-size", "128"]
+    assert cli.main(["partition", "vgg_small", "--strategy", "data", *made, "--output", plan]) == 0
+    capsys.readouterr()
+    assert cli.main(["simulate", "vgg_small", "--plan", plan, *made[:4], "--json"]) == 0
+    simulated = json.loads(capsys.readouterr().out)
+    log.write_text("0.3s\n")
+    assert cli.main(["check", str(log), plan, "--json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert checked["expected_s"] == simulated["interval"]["middle_s"] > simulated["step_s"] == checked["predicted_s"]
+    assert checked["interval"] == simulated["interval"]
+    assert cli.main(["check", str(log), plan]) == 0
+    assert f"predicted {format_time(checked['expected_s'])}, error of" in " ".join(capsys.readouterr().out.split())

@@ -281,7 +281,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "simulate_strategy", interrupt)
+    monkeypatch.setattr(compare, "best_of_strategy", interrupt)
     assert shardscope("compare", written_tiny(tmp_path), "--cluster", "cpu-1g") == 130
     assert capsys.readouterr().err == ""
 

@@ -50,7 +50,7 @@ def value_of(cell: Any) -> Any:
 
 
 def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str, store: Store) -> None:
-    page.goto(f"{site}/sweep")
+    page.goto(f"{site}/sweep?strategies=data,pipeline,owt")
     page.fill("#sweep-x-values", "1Gbps..64Gbps by x2")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-progress >> text=/of 21 points/")

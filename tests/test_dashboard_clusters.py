@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from small_networks import branches
 
-from dashboard.frame.controls import cluster_options, remarks
+from dashboard.frame.controls import cluster_options
 from dashboard.frame.exports import command, snippet
+from dashboard.frame.remarks import remarks
 from dashboard.state import uploads
 from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration

@@ -21,8 +21,9 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app, listen
-from dashboard.frame.controls import CONTROLS, remarks
+from dashboard.frame.controls import CONTROLS
 from dashboard.frame.panels import as_html
+from dashboard.frame.remarks import remarks
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
 from dashboard.state import simulating, worker_process
@@ -249,9 +250,9 @@ def test_a_search_over_its_time_is_given_up_and_stays_so(store: Store) -> None:
 def test_a_search_that_has_had_its_time_gives_its_best_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store({"vgg16_v100": read_profile("vgg16_v100")})
     now = replace(store.default(), strategy="hypergraph", devices=4)
-    whole = compute(store._request(store.resolved(now)))
+    whole = compute(store.request(store.resolved(now)))
     monkeypatch.setattr(simulating, "SEARCH_S", 0.0)
-    hurried = compute(store._request(store.resolved(now)))
+    hurried = compute(store.request(store.resolved(now)))
     assert whole.run is not None and hurried.run is not None and not whole.note
     assert len(hurried.candidates) == 1 and "best of 1 plans" in hurried.note
     assert hurried.run.report.step_s == pytest.approx(hurried.candidates[0].step_s)
@@ -261,7 +262,7 @@ def test_a_search_that_has_had_its_time_gives_its_best_plan(monkeypatch: pytest.
 
 def test_a_search_without_an_answer_leaves_the_links_in_place() -> None:
     store = Store({"vgg16_v100": read_profile("vgg16_v100")})
-    request = store._request(store.resolved(replace(store.default(), inter_bandwidth=2.0)))
+    request = store.request(store.resolved(replace(store.default(), inter_bandwidth=2.0)))
     ended = stopped(request, "given up", 90.0)
     assert ended.usual is not None and ended.cluster is not None
     link = next(link for link in ended.cluster.links if link.tier == "inter")
@@ -270,7 +271,7 @@ def test_a_search_without_an_answer_leaves_the_links_in_place() -> None:
     assert not remarks(ended)["inter_bandwidth"].disabled
 
 
-def _talks_at_length(pipe: Connection, niceness: int) -> None:
+def _talks_at_length(pipe: Connection, niceness: int, answer: object) -> None:
     """A worker's life with one answer that no pipe holds."""
     pipe.send(("ready", None))
     pipe.recv()
@@ -281,7 +282,7 @@ def _talks_at_length(pipe: Connection, niceness: int) -> None:
 def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_work", _talks_at_length)
     process = worker_process.WorkerProcess(multiprocessing.get_context("spawn"), 0)
-    job = Simulation(store._request(quick(store)), BACKGROUND, began_s=time.monotonic())
+    job = Simulation(store.request(quick(store)), BACKGROUND, began_s=time.monotonic())
     assert process.started(PATIENT_S)
     process.send(job.request)
     assert process.pipe.poll(PATIENT_S)  # the answer has begun, and there is no room for the rest
@@ -293,7 +294,7 @@ def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkey
     process.kill()
 
 
-def _ends_at_once(pipe: Connection, niceness: int) -> None:
+def _ends_at_once(pipe: Connection, niceness: int, answer: object) -> None:
     """A worker's life that ends before its first word."""
     os._exit(3)
 

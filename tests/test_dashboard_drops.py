@@ -11,6 +11,7 @@ from small_networks import branches
 
 from dashboard.frame.upload_field import drop
 from dashboard.state import uploads
+from dashboard.state.store import Store
 from simulator.errors import InputError
 from simulator.files import to_json
 
@@ -32,6 +33,26 @@ def test_a_recorded_step_is_called_a_trace(shared_data: Path) -> None:
     step = shared_data / "kineto" / "resnet50-v100-step.json.gz"
     with pytest.raises(InputError, match="this is a trace of a profiler"):
         uploads.profile(step.read_bytes(), step.name)
+
+
+CONFIG = (
+    '{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, '
+    '"num_key_value_heads": 4, "intermediate_size": 1024, "vocab_size": 2048, "max_position_embeddings": 1024, '
+    '"tie_word_embeddings": false}'
+)
+
+
+def test_a_configuration_is_a_card_and_what_is_too_large_is_refused() -> None:
+    assert uploads.is_card(CONFIG.encode(), "config.json") and not uploads.is_card(
+        to_json(branches()).encode(), "p.json"
+    )
+    store = Store({"net": branches()})
+    key = store.put_card(CONFIG.encode(), "tiny.json")
+    now, problems = store.read(f"v=1&profile={key}&cluster=dgx-h100&devices=8")
+    report = store.outcome(now).report
+    assert not problems and store.profile(now).model == "tiny" and report is not None and report.step_s > 0
+    with pytest.raises(InputError, match="layers is 400: at most"):
+        store.put_card(CONFIG.replace('"num_hidden_layers": 4,', '"num_hidden_layers": 400,').encode(), "deep.json")
 
 
 def test_a_packed_profile_is_read() -> None:

@@ -15,17 +15,22 @@ import pytest
 from small_networks import branches
 
 from dashboard.app import create_app
-from dashboard.frame.controls import CONTROLS, applies, rail, remarks
+from dashboard.frame.controls import CONTROLS, applies, rail
 from dashboard.frame.exports import command
+from dashboard.frame.remarks import remarks
 from dashboard.state import caps, simulating
+from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Outcome, build_plan, glance_of
+from dashboard.state.measures import shares
+from dashboard.state.planning import build_plan
+from dashboard.state.simulating import Counted, Outcome, glance_of
 from dashboard.state.sizes import DEGREES, degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
 from simulator.errors import InputError
 from simulator.language_models.training_stack import runtime_of
 from simulator.network.catalogue import read_cluster
+from simulator.runtime import IDEAL
 
 CARD = (
     "schema: 1\nname: {name}\nlayers: 4\nhidden: 1024\nheads: 12\nkv_heads: 4\nhead_width: 128\nffn: 4096\n"
@@ -183,13 +188,42 @@ def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.
     assert "too many to draw" in answer["undrawn"]
     assert answer["ran"] and "Step time" in answer["html"]["kpis"] and "limited by" in answer["html"]["why"]
     views = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
-    for name in ("above", "below"):
+    for name in ("answer", "machine"):
         panel = client.post(f"/panel/{name}", json={"query": answer["query"], **views}).get_json()
         assert "too many to draw" in json.dumps(panel["figures"])
-        assert name == "below" or "stage 2" in json.dumps(panel["figures"]["stage-memory-graph"])
+        assert name == "machine" or "stage 2" in json.dumps(panel["figures"]["stage-memory-graph"])
     tried = client.post("/panel/strategies", json={"query": answer["query"], "tab": "a", "ready": None}).get_json()
     assert "not counted" in tried["html"]["strategies"]
     assert b"too many to draw" in client.get(f"/spans?{answer['query']}").data
+
+
+def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single changes of its degrees, ZeRO and recomputation, of a step that is counted as of one that is drawn."""
+    now = on("dense", tensor=8 // 2, pipeline=4, batch_size=64)
+    drawn = store.outcome(now)
+    assert drawn.run is not None
+    words = [move.words for move in moves(drawn)]
+    assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
+    whole = advise(store, drawn)
+    counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, runtime=IDEAL, report=drawn.run.report))
+    assert whole.best is not None and advise(store, counted).best == whole.best
+    slow = advise(store, replace(drawn, took_s=MOST_S + 1))
+    assert slow.best is None and "takes 6.00 s to simulate" in slow.note
+
+
+def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(store: Store) -> None:
+    """A strategy that searches counts once it is known; of steps as long as each other the one that moves less wins."""
+    now = store.resolved(Configuration(profile="net", cluster="cpu-1g", strategy="data", devices=4, batch_size=8))
+    outcome, searched = store.outcome(now), replace(now, strategy="hypergraph")
+    assert outcome.run is not None and not any(move.configuration == searched for move in moves(outcome))
+    glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
+    store.desk.keep(searched, None, glance)
+    best = advise(store, outcome).best
+    assert best is not None and best.move.configuration == searched
+    near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
+    store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
+    store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
+    assert advise(store, outcome).best.move.configuration == lean  # type: ignore[union-attr]
 
 
 def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
@@ -200,3 +234,13 @@ def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
     assert outcome.counted is not None and outcome.counted.report.tasks > 40_000_000, outcome.reason
     assert glance_of(outcome).ran and len(pickle.dumps(outcome)) < 5 * 10**6
     assert time.process_time() - began_s < 10  # on a busy machine; 2 s alone
+
+
+def test_shares_tell_launches_from_bubble(store: Store) -> None:
+    """Of devices that wait for nothing but their host the bubble is that of the report, and all adds up to the step."""
+    outcome = store.outcome(on("dense", tensor=2, pipeline=4, batch_size=64))
+    assert outcome.run is not None and outcome.cluster is not None
+    split, report = shares(outcome.run, outcome.cluster), outcome.run.report
+    parts = {share.name: share.ratio for share in split.total}
+    assert parts["bubble"] == pytest.approx(report.bubble_ratio) and parts["host launches"] > 0
+    assert sum(parts.values()) == pytest.approx(1.0)

@@ -26,7 +26,6 @@ from dashboard.state.store import Store
 from dashboard.state.validations import at_hand
 from dashboard.words.comparison import measured, results
 from dashboard.words.kpis import seconds_range
-from dashboard.words.partition import head_figures
 from dashboard.words.sweep import best_by_value, expected
 from simulator.report.interval import step_interval
 from simulator.sweep.evaluate import COLUMNS, METRICS
@@ -62,17 +61,15 @@ def test_a_range_says_a_shared_unit_once(low_s: float, factor: float) -> None:
     assert seconds_range(None) == ""
 
 
-def test_tiles_sentence_strip_and_head(store: Store, outcome: Outcome) -> None:
+def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
     words = ends(outcome)
-    assert f"9 of 10: {words}" in as_html(kpi_row(outcome, None))
+    assert f"90% sure: {words}" in as_html(kpi_row(outcome, None))
     assert words in as_html(why(outcome))
     options = alternatives(outcome.configuration, outcome.profile)
     glances = [(option, store.glance(option)) for option in options]
     table = as_html(strategies_table([*glances]))
     ran = [glance for _, glance in glances if glance.ran]
     assert len(ran) > 1 and all(seconds_range(glance.interval_s) in table for glance in ran)
-    shown = {name: note for name, _, note in head_figures(ran[0], None)}
-    assert shown["step"] == words
     dots = candidates((), {"data": ran[0]}, "data")["data"][0]
     assert f"({words})" in dots["customdata"][0]
 
@@ -81,21 +78,21 @@ def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome)
     slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
     advice = advise(store, slow)
     assert advice.best is not None and seconds_range(advice.best.interval_s)
-    assert f"9 of 10 steps: {seconds_range(advice.best.interval_s)}" in as_html(advice_line(advice, slow))
+    assert f"90% sure of {seconds_range(advice.best.interval_s)}" in as_html(advice_line(advice, slow))
 
 
 def test_both_sides_of_a_comparison_but_no_actual_run(store: Store, outcome: Outcome) -> None:
     other = store.outcome(replace(outcome.configuration, devices=2))
-    row = next(row for row in results(other, outcome) if row.name == "9 of 10 steps")
+    row = next(row for row in results(other, outcome) if row.name == "90% sure of")
     assert (row.before, row.after) == (ends(other), ends(outcome))
-    actual = next(row for row in measured(outcome, outcome) if row.name == "9 of 10 steps")
+    actual = next(row for row in measured(outcome, outcome) if row.name == "90% sure of")
     assert (actual.before, actual.after) == (ends(outcome), "")
 
 
 def test_the_report_that_stands_alone(outcome: Outcome) -> None:
     assert outcome.cluster is not None
     page = standalone([Section(title="t", profile=outcome.profile, cluster=outcome.cluster, run=outcome.run)])
-    assert f"9 of 10: {ends(outcome)}" in page
+    assert f"90% sure: {ends(outcome)}" in page
 
 
 def test_points_of_a_sweep_show_their_intervals() -> None:
@@ -129,3 +126,10 @@ def test_a_chip_says_that_the_profile_was_measured_on_another_device(store: Stor
     here, there = (" ".join(as_html(chip) for chip in chips(each, None)) for each in (outcome, elsewhere))
     assert "measured on" not in here
     assert "measured on Tesla V100, simulated on NVIDIA H100 80GB SXM5" in there and "set the device speed" in there
+
+
+def test_a_winner_is_so_far_until_the_sweep_is_over() -> None:
+    rows = [{"strategy": name, "devices": 2, "step_s": step_s} for name, step_s in (("data", 0.02), ("owt", 0.03))]
+    swept = ("strategy", "devices")
+    assert best_by_value(rows, swept, over=False) == f"So far: {best_by_value(rows, swept)}"
+    assert best_by_value(rows, swept).startswith("Data wins")

@@ -12,12 +12,12 @@ import pytest
 from plotly.utils import PlotlyJSONEncoder
 from small_networks import branches, chain
 
-from dashboard.figures.layers import layer_times, network, scaling
+from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_off
 from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.pages.compare import Side, _sides
 from dashboard.state import sweeps as sweeps_module
-from dashboard.state.blocks import folded
+from dashboard.state.device_grid import block_in
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.comparison import device_time, results, settings
@@ -250,17 +250,9 @@ def test_a_difference_has_direction_amount_and_tone(
     assert difference(now, before, more=more, points=points) == expected
 
 
-def test_repeated_blocks_fold() -> None:
-    blocks = folded(chain([1.0] * 6))
-    assert [(b.first, b.length, b.repeats) for b in blocks] == [(0, 1, 1), (1, 1, 5)]
-    assert blocks[1].title == "5 × conv" and blocks[1].seconds == pytest.approx(5.0)
-
-
-def test_folding_keeps_every_layer() -> None:
-    profile = branches()
-    blocks = folded(profile)
-    covered = [i for b in blocks for i in range(b.first, b.last + 1)]
-    assert covered == list(range(len(profile.layers)))
+def test_the_block_that_repeats_is_found_in_the_middle() -> None:
+    profile = chain([1.0] * 6)
+    assert block_in(profile, tuple(range(6))) == range(3, 4) and block_in(profile, (0,)) == range(0)
 
 
 def test_a_profiles_figures_show_its_layers() -> None:
@@ -271,17 +263,7 @@ def test_a_profiles_figures_show_its_layers() -> None:
     assert layer_times(profile)["layout"]["meta"]["table"]["rows"] == times
     measured = [[profile.batch_size, profile.layers[0].forward_s, profile.layers[0].backward_s]]
     assert scaling(profile, 0)["layout"]["meta"]["table"]["rows"] == measured
-    names = [f"layer{i}" for i in range(60)]
-    layers = [
-        replace(profile.layers[0], name=name, kind=name, inputs=tuple(names[max(0, i - 1) : i]))
-        for i, name in enumerate(names)
-    ]
-    many = replace(profile, layers=tuple(layers), step_s=None)
-    sizes = network(many)["data"][-1]["marker"]["size"]
-    assert len(sizes) > 40 and max(sizes) * (len(sizes) + 1) <= 560  # squares beside each other, not upon
-    blocks = network(profile)["layout"]["meta"]["table"]["rows"]
-    assert sum(block[-1] for block in blocks) == pytest.approx(sum(forward + back for _, forward, back in times))
-    for figure in (layer_times(profile), scaling(profile, 3), network(profile)):
+    for figure in (layer_times(profile), scaling(profile, 3)):
         json.dumps(figure, allow_nan=False)
 
 

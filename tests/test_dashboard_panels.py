@@ -16,6 +16,7 @@ from small_networks import branches
 from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS, GONE
 from dashboard.frame.panels import as_html
+from dashboard.pages._explore_figures import MACHINE
 from dashboard.pages._explore_words import kpi_row
 from dashboard.state.advice import advise, moves
 from dashboard.state.caps import searches
@@ -28,7 +29,7 @@ from dashboard.words.volume import volume_unit
 from simulator.units import format_time
 
 LOCALHOST = {"Host": "127.0.0.1:8050"}
-PANELS = ("step", "cancel", "above", "below", "strategies")
+PANELS = ("step", "cancel", "answer", "machine", "strategies")
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +76,8 @@ def test_a_step_comes_with_its_numbers_and_the_words_of_its_controls(client: Fla
     assert set(answer["controls"]) == {control.id for control in CONTROLS}
     assert answer["controls"]["c-tensor"] == {"disabled": False, "style": GONE, "description": ""}
     view = {"by": "device", "phase": "all", "scale": "lin", "split": "step"}
-    above = asked(client, "above", {"query": answer["query"], **view})
-    assert set(above["figures"]) == {"balance-graph", "traffic-graph", "split-graph"}
+    machine = asked(client, "machine", {"query": answer["query"], **view})
+    assert set(machine["figures"]) == set(MACHINE)
     tried = asked(client, "strategies", {"query": answer["query"], "tab": "a", "ready": None})
     assert (
         not tried["waiting"]
@@ -122,7 +123,7 @@ def test_numbers_sentence_and_strip_are_of_one_plan(
     bests = [replace(plan, configuration=now, took_s=took_s) for plan, took_s in zip(plans, (1.0, 2.0), strict=True)]
     answers = []
     for best in bests:
-        job = Simulation(store._request(now), "searches", best=best)
+        job = Simulation(store.request(now), "searches", best=best)
         monkeypatch.setattr(store.desk, "ask", lambda *asked, job=job, **named: job)
         answer = asked(client, "step", {"values": values(now), "base": None, "tab": "c", "again": True})
         answers.append(answer)

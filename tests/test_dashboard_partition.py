@@ -337,9 +337,10 @@ def test_colours_of_link_tiers_are_those_of_nothing_else(store: Store) -> None:
 
 
 def test_differences_in_words() -> None:
-    assert against(10.0, 104.0) == "10.4× less than data parallelism"
-    assert against(2.0, 1.0) == "+100% against data parallelism"
-    assert against(1.0, 2.0, time=True) == "2.0× faster than data parallelism"
+    assert against(10.0, 104.0) == "10.4× faster than data parallelism"
+    assert against(4.22, 1.0) == "4.2× slower than data parallelism"
+    assert against(1.05, 1.0) == "5% slower than data parallelism"
+    assert against(1.0, 1.0) == "as fast as data parallelism"
 
 
 def test_inside_and_between_nodes_are_told_apart(store: Store) -> None:

@@ -77,7 +77,7 @@ def test_the_examples_can_be_simulated_here() -> None:
         ({"checkpoint_every": "1s", "duration": "30d"}, "checkpoints is 2,592,000"),
         ({"events": (Event(at="1s", event="slow", devices=("node0/gpu0",)),) * 101}, "events is 101"),
     ],
-)  # fmt: skip
+)
 def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ShardscopeError, match=complaint):
         simulated(**changes)

@@ -184,7 +184,9 @@ def test_a_tab_that_closes_before_its_request_is_handled_searches_nothing(
 
 def test_a_net_and_a_device_light_up_everywhere(page: Any, site: str) -> None:
     opened(page, site, QUICK)
+    page.click("#tab-machine")
     page.locator("#nets .pick").first.click()
+    page.click("#tab-answer")
     until(
         page, "() => !!document.querySelector('#partition-drawing .has-layers .lit, #partition-drawing svg.has-layers')"
     )
@@ -207,7 +209,9 @@ def test_strategies_fill_in_and_a_click_switches(page: Any, site: str, store: St
     row = page.locator("#strategies tr", has_text="owt")
     promised = row.locator("td").first.inner_text().split(" ")[0]
     until(page, "() => document.querySelectorAll('#strategies-drawing svg .strong').length > 0")
+    page.click("#tab-machine")
     until(page, "() => !!document.querySelector('#candidates-graph .point')")
+    page.click("#tab-answer")
     row.locator("button").click()
     until(page, "() => new URLSearchParams(location.search).get('strategy') === 'owt'")
     ready(page)
@@ -228,18 +232,23 @@ def test_offers_of_the_micro_batch_field_run(page: Any, site: str) -> None:
 def test_every_figure_at_many_devices(page: Any, site: str, devices: int) -> None:
     query = f"profile=resnet50_v100&cluster=azure-v100-10g&strategy=data&devices={devices}&base="
     opened(page, site, query)
+    page.wait_for_timeout(600)
+    shot(page, f"explore-{devices}")
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    page.click("#tab-machine")
     until(page, "() => document.querySelectorAll('#links-graph .main-svg').length > 0")
     until(page, "() => document.querySelectorAll('#topology-graph .main-svg').length > 0")
     page.wait_for_timeout(600)
-    shot(page, f"explore-{devices}")
+    shot(page, f"machine-{devices}")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
     lanes = int(page.evaluate("() => shardscope.timeline('timeline').run.devices.length"))
     assert lanes == {4: 4, 64: 16, 1024: 32}[devices]
     if devices > 16:  # a click on a group opens it
         page.evaluate("() => shardscope.select({ group: 1 })")
         inside = {64: 4, 1024: 8}[devices]
-        until(page, "n => shardscope.timeline('timeline').run.devices.length === n", inside)
         until(page, "n => document.querySelectorAll('#balance-graph .point').length === n", inside)
+        page.click("#tab-answer")
+        until(page, "n => shardscope.timeline('timeline').run.devices.length === n", inside)
 
 
 def test_undo_and_back_step_through_configurations(page: Any, site: str) -> None:
@@ -294,7 +303,7 @@ def test_the_first_screen_answers_for_resnet50_on_8_gpus(browser: Any, site: str
     opened(page, site, query)
     until(page, "() => !!document.querySelector('#strategies tr.shown td:nth-child(3)')")
     for part in ("#kpis", "#why", "#advice", "#strategies", "#timeline canvas"):
-        assert page.locator(part).bounding_box()["y"] < 600, part
+        assert page.locator(part).bounding_box()["y"] < 640, part
     rows = page.locator("#strategies tbody tr")
     assert rows.count() >= 4 and rows.last.bounding_box()["y"] + 20 < 900
     sentence = page.inner_text("#why")
@@ -356,6 +365,7 @@ def test_numbers_come_before_plotly_and_a_bar_selects_its_device(page: Any, site
     )
     opened(page, site, QUICK)
     assert page.evaluate("() => window.early") is False
+    page.click("#tab-machine")
     until(page, "() => document.querySelectorAll('#balance-graph .point').length === 4")
     page.wait_for_load_state("networkidle")
     page.locator("#balance-graph").scroll_into_view_if_needed()

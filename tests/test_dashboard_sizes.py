@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from small_networks import branches
 
-from dashboard.frame.controls import remarks
+from dashboard.frame.remarks import remarks
 from dashboard.state.store import Store
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from small_networks import branches, chain
 from dashboard.frame.controls import profile_options
 from dashboard.state import caps, uploads
 from dashboard.state import desk as desk_module
-from dashboard.state.advice import advise, moves
+from dashboard.state.advice import AS_LONG, advise, moves
 from dashboard.state.caps import require_size, require_small
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, Request
@@ -209,7 +210,9 @@ def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     again = store.outcome(advice.best.move.configuration).run
     assert again is not None and again.report.step_s == advice.best.step_s < outcome.run.report.step_s
     steps_s = [simulated.step_s for simulated in advice.helpful]
-    assert steps_s == sorted(steps_s)
+    assert all(
+        step_s <= next_s * (1 + 2 * AS_LONG) for step_s, next_s in pairwise(steps_s)
+    )  # and of equals fewer bytes first
 
 
 def test_every_move_changes_something_and_none_searches(store: Store) -> None:

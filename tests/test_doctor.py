@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,65 @@ def test_three_real_steps_over_loopback(tmp_path: Path, capsys: pytest.CaptureFi
     out = capsys.readouterr().out
     assert code in (0, 1) and all(name in out for name in ("alone", "data parallel", "pipeline"))
     assert (code == 0) == ("can be trusted here" in out)
+
+
+OWN = """
+from torch import nn
+
+
+def net(num_classes=10):
+    return nn.Sequential(nn.Flatten(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, num_classes))
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 4), nn.Linear(6, 4)
+
+    def forward(self, left, right):
+        return self.first(left) + self.second(right)
+"""
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "steps"),
+    [
+        ("own_net:net", ("--input-shape", "3x4x4", "--classes", "7"), ("alone", "data parallel", "pipeline")),
+        ("own_net:Pair", ("--input", "left=8", "--input", "right=6"), ("alone",)),
+    ],
+)
+def test_a_network_of_ones_own_is_built_as_it_was_captured(
+    model: str,
+    options: tuple[str, ...],
+    steps: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("own_net.py").write_text(OWN)
+    write_cluster(flat_switch(2, Wire(bandwidth_bytes_per_s=1e9)), Path("pair.yaml"))
+    capture = ["capture", model, "--batch-size", "8", *options, "--repeats", "2", "--warmup", "0", "--output", "p.json"]
+    assert cli.main(capture) == 0
+    capsys.readouterr()
+    assert cli.main(["doctor", "p.json", "pair.yaml", "--network", "loopback", "--json"]) in (0, 1)
+    out, err = capsys.readouterr()
+    assert tuple(each["name"] for each in json.loads(out)["steps"]) == steps
+    assert ("only the step alone is taken: the network reads several inputs" in err) == (len(steps) == 1)
+
+
+def test_under_torchrun_an_error_of_all_is_said_once_and_ends_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / rank))
+        assert cli.main(["check", "absent.json", "absent.json"]) == 2
+        line = json.loads((tmp_path / rank).read_text())["message"]
+        assert line.startswith("shardscope: ") and "absent" in line
+        assert " ".join(capsys.readouterr().err.split()) == (line if rank == "0" else "")
 
 
 @pytest.mark.parametrize(

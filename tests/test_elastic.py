@@ -11,6 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 
 import torch
 
+from benchmarks.rehearsal import Rehearsal, predicted, rehearsal, table
 from simulator.curve import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
@@ -18,7 +19,6 @@ from simulator.network.topologies import Wire, flat_switch
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, samples_of, write_state
 from traces.elastic.membership_changes import MembershipChange, measured_change
 from traces.elastic.process_group import ElasticProcessGroup
-from traces.elastic.rehearsal import Rehearsal, predicted, rehearsal, table
 
 TRAINING = TrainingJob(model="vgg_small", batch_size=16, samples=80)
 CLUSTER = flat_switch(4, Wire(bandwidth_bytes_per_s=125e6))

@@ -27,9 +27,7 @@ def mixture(tokens: int, hidden: int, routing: Routing, element_bytes: int = 2, 
             output_bytes=tokens * hidden * element_bytes * times, **own,
         )  # fmt: skip
 
-    experts = layer(
-        "experts", "experts", "norm", width=routing.experts, times=routing.top_k, routing=routing, **fields
-    )  # fmt: skip
+    experts = layer("experts", "experts", "norm", width=routing.experts, times=routing.top_k, routing=routing, **fields)
     layers = (layer("norm", "layernorm"), experts, layer("add", "add", "experts"))
     return Profile(model="mixture", device="none", batch_size=tokens, dtype="bfloat16", layers=layers)
 

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import subprocess
 import sys
-import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from conftest import ROOT
 
 from simulator import files
 from simulator.exports import RUNTIMES
+from simulator.exports.launch import options_in
+from simulator.exports.pinned_arguments import pinned
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")
@@ -122,13 +123,25 @@ def test_a_script_says_what_is_not_as_planned(tmp_path: Path, capsys: pytest.Cap
 
 def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
     path = plan(tmp_path, "pipeline", "--microbatches", "4", "--schedule", "1f1b")
-    assert shardscope("export", path, "--to", "torchtitan", "--output", tmp_path / "job.toml") == 0
-    job = tomllib.loads((tmp_path / "job.toml").read_text())
-    parallelism = job["parallelism"]
-    assert (parallelism["pipeline_parallel_degree"], parallelism["pipeline_parallel_schedule"]) == (2, "1F1B")
-    assert parallelism["pipeline_parallel_microbatch_size"] == 4
-    assert parallelism["module_fqns_per_model_part"][0][0].startswith("features")
-    assert job["training"] == {"local_batch_size": 16, "global_batch_size": 16}
+    assert shardscope("export", path, "--to", "torchtitan", "--output", tmp_path / "train.sh") == 0
+    text = (tmp_path / "train.sh").read_text()
+    assert set(options_in(text)) <= {*pinned("torchtitan").arguments, "activation-checkpoint:none"}
+    for argument in (
+        *("pipeline_parallel_degree 2", "pipeline_parallel_schedule 1F1B", "num_pp_microbatches 4"),
+        *("dp_rank $((4 * SEQUENCE))", "train_step $((16 * SEQUENCE))", "module_fqns_per_model_part of the"),
+    ):
+        assert argument in text
+    assert subprocess.run(["sh", "-n", tmp_path / "train.sh"], check=False).returncode == 0
+
+
+def test_a_script_is_started_on_the_hosts_of_its_cluster(tmp_path: Path) -> None:
+    words = ("resnet50_v100", "--cluster", "p3-8xlarge", "--devices", "8", "--strategy", "data", "--output")
+    assert shardscope("partition", *words, tmp_path / "plan.json") == 0
+    for runtime in ("megatron", "ddp"):
+        script = tmp_path / runtime
+        model = ("--model", "mine:net", "--input-shape", "3x224x224") if runtime == "ddp" else ()
+        assert shardscope("export", tmp_path / "plan.json", "--to", runtime, *model, "--output", script) == 0
+        assert "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend" in script.read_text()
 
 
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
@@ -142,7 +155,7 @@ def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     text = (tmp_path / "run.sh").read_text()
     for argument in (
         *("--tensor-model-parallel-size 2", "--pipeline-model-parallel-size 1", "--micro-batch-size 8"),
-        *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nproc-per-node 4"),
+        *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nnodes 1 --nproc-per-node 4"),
     ):
         assert argument in text
 
@@ -204,7 +217,7 @@ def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:
 @pytest.mark.parametrize("recomputation", ["none", "selective", "full"])
 def test_a_grid_keeps_its_degrees(recomputation: str, tmp_path: Path) -> None:
     """Tensor 2 x pipeline 2 x data 2 with sequence parallelism and a shared optimizer, of GPT-1.3B."""
-    path, script, toml = (tmp_path / name for name in ("plan.json", "train.sh", "train.toml"))
+    path, script, other = (tmp_path / name for name in ("plan.json", "train.sh", "titan.sh"))
     options = ("--set", "tensor=2", "--set", "pipeline=2", "--set", f"recomputation={recomputation}", "--zero", "1")
     command = ("gpt_1_3b_v100", "--cluster", "p3-16xlarge", "--strategy", "megatron", "--batch-size", "16", *options)
     assert shardscope("partition", *command, "--microbatches", "4", "--output", path) == 0
@@ -215,9 +228,9 @@ def test_a_grid_keeps_its_degrees(recomputation: str, tmp_path: Path) -> None:
     assert {"--sequence-parallel", "--use-distributed-optimizer"} <= set(words)
     granularity = words[words.index("--recompute-granularity") + 1] if "--recompute-granularity" in words else "none"
     assert granularity == recomputation
-    assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "torchtitan", "--output", toml) == 0
-    degrees = tomllib.loads(toml.read_text())["parallelism"]
-    assert (degrees["tensor_parallel_degree"], degrees["pipeline_parallel_degree"]) == (2, 2)
+    assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "torchtitan", "--output", other) == 0
+    degrees = re.findall(r"--parallelism.(tensor|pipeline)_parallel_degree (\d+)", other.read_text())
+    assert degrees == [("tensor", "2"), ("pipeline", "2")]
     assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "ddp", "--output", script) == 2
 
 

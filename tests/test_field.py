@@ -12,6 +12,8 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 from plans import planned
 from torch import nn
 
+from benchmarks.field_cases import SEED, field
+from benchmarks.random_networks import drawn, network_name
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError
@@ -23,15 +25,13 @@ from traces.capture.fx_steps import trace
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab, Shaping
-from traces.results.field_cases import SEED, field
 from traces.results.validation_cases import Case, LabNetwork
 from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.ddp import run_ddp, shares_of
-from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.validation.measured_inputs import shaping_of
-from traces.validation.random_networks import drawn, network_name
 from traces.zoo.networks import load
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -74,7 +74,7 @@ def test_four_networks_in_a_row_are_of_four_kinds_and_can_be_traced(seed: int) -
 
 def test_a_network_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="has no attribute 'NETWORK_X'"):
-        load("traces.validation.random_networks:NETWORK_X")
+        load("benchmarks.random_networks:NETWORK_X")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.65])

@@ -72,8 +72,10 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
         plan = grid_plan(grid, profile, cluster, NANOTRON)
     except InputError:
         return
-    bound = GridBounds(card, profile, cluster, NANOTRON).bound(grid)
+    bounds = GridBounds(card, profile, cluster, NANOTRON)
+    computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
     report = step_report(profile, cluster, plan, runtime=NANOTRON.runtime)
+    assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes == bound.peak_bytes
     assert 0 < bound.step_s <= report.step_s
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
@@ -160,7 +162,7 @@ def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:
     peak = 16 * accelerator("h100").flops_per_s
     assert best.mfu == pytest.approx(64 * 512 / seconds[0] * SMALL.flops_per_token / peak)
     with pytest.raises(InputError, match="batch_size is 3"):
-        ranked_grids(replace(SMALL, heads=1, layers=1), profile, cluster, NANOTRON, 3)
+        ranked_grids(SMALL, profile, nodes(64), NANOTRON, 3)
 
 
 def test_a_stack_has_the_gpus_of_a_cluster() -> None:

@@ -27,7 +27,7 @@ EXPECTED: dict[int, tuple[tuple[str, float, float], ...]] = {
     8: ((rf"(?m)^ring +8 .* {NUMBER}x", 7, 8), (rf"(?m)^ring +16 .* {NUMBER}x", 3, 13)),
     9: ((r"limited by inter links \((\d+)%", 50, 100),),
     10: ((rf"step {NUMBER} ms", 600, 800), (r"limited by compute \((\d+)%", 90, 100)),
-    11: ((rf"best: pipeline, step {NUMBER} s", 1, 2), (rf"(?m)^data +{NUMBER} s", 2, 4)),
+    11: ((rf"best: pipeline.*, step {NUMBER} s", 1, 2), (rf"(?m)^data +\S+ +{NUMBER} s", 2, 4)),
     12: ((rf"(?m)^ring +8 .* {NUMBER}x", 4, 8), (rf"(?m)^ps +8 .* {NUMBER}x", 0.3, 4)),
     13: ((rf"step {NUMBER} ms", 1.49 * 93.6, 1.51 * 93.6),),
     14: ((rf"best: {NUMBER} micro-batches", 4, 512), (rf"fits: needs {NUMBER} GiB", 1, 4)),

@@ -51,5 +51,5 @@ def test_rows_count_wins_and_losses_by_price(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(hypergraph_steps, "cases", lambda: wanted)
     monkeypatch.setattr(hypergraph_steps, "judged_by_workers", results)
     worse, better = rows()
-    assert worse[3] == "1 / 0 / 0" and worse[4] == "0" and "1 not judged in time" in worse[0]
-    assert better[3] == "1 / 0 / 1" and better[4] == "0.062"
+    assert worse[2] == "1 / 0 / 0" and worse[3] == "0" and "1 not judged in time" in worse[0]
+    assert better[2] == "1 / 0 / 1" and better[3] == "0.062"

@@ -109,7 +109,7 @@ def _longest(left: str, right: str) -> int:
 
 # The table of layers.
 
-PAGE = Path(__file__).parent.parent / "docs" / "profiles.md"
+PAGE = Path(__file__).parent.parent / "docs" / "traces.md"
 HEAD = "name,kind,output_shape,forward_s,backward_s"
 
 

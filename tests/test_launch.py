@@ -129,7 +129,7 @@ def test_uneven_stages_are_laid_out() -> None:
         ("torchtitan", "llama3-8b", TrainingGrid(pipeline=4, accumulation=2), "h100", "as many micro-batches"),
         ("torchtitan", "llama3-8b", TrainingGrid(), "v100", "trains in bf16"),
     ],
-)  # fmt: skip
+)
 def test_what_would_not_start_is_refused(runtime: str, card: str, grid: TrainingGrid, gpu: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         launch_command(runtime, read_card(card), grid, gpu)

@@ -51,9 +51,7 @@ def test_only_the_channels_that_are_missing_move() -> None:
     """Halves become quarters: device 0 keeps [0, 2) of 8 channels, 2 gets [4, 6) from 1, and so on."""
     old, new = Placed(plan=by_channel(0, 1), members=(0, 1)), Placed(plan=by_channel(0, 1, 2, 3), members=(0, 1, 2, 3))
     moved = movement(ONE, CLUSTER, old, new)
-    assert [(m.source, m.target, m.bytes) for m in moved.messages] == [
-        (0, 1, MB / 4), (1, 2, MB / 4), (1, 3, MB / 4),
-    ]  # fmt: skip
+    assert [(m.source, m.target, m.bytes) for m in moved.messages] == [(0, 1, MB / 4), (1, 2, MB / 4), (1, 3, MB / 4)]
 
 
 def test_members_are_numbers_of_the_whole_cluster() -> None:

@@ -65,7 +65,7 @@ def of_kinds(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]
     """Of every kind of grid the one in the middle, as many as `count` in equal steps through the kinds."""
     kinds: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        degrees = (row[name] > 1 for name in ("tensor", "pipeline", "context", "expert"))
+        degrees = (row[name] > 1 for name in ("tensor", "pipeline", "chunks", "context", "expert", "shard_group"))
         kinds.setdefault((row["strategy"], row["zero_stage"], row["recomputation"], *degrees), []).append(row)
     assert len(kinds) >= count
     middles = [kinds[kind][len(kinds[kind]) // 2] for kind in sorted(kinds)]
@@ -142,8 +142,9 @@ def test_grids_of_a_card(
         expected = (row["step_s"], row["peak_bytes"], row["fit"])
         assert figures(simulated) == expected, words
         assert (simulated["interval"]["low_s"], simulated["interval"]["high_s"]) == (row["low_s"], row["high_s"])
-        names = ("strategy", "zero_stage", "tensor", "pipeline", "context", "expert", "recomputation")
-        asked = {name: row[name] for name in names if row[name] not in (1, "none") or name == "zero_stage"}
+        names = ("strategy", "zero_stage", "shard_group", "tensor", "pipeline", "chunks", "context", "expert")
+        asked = {name: row[name] for name in names if row[name] not in (0, 1) or name == "zero_stage"}
+        asked |= {"recomputation": row["recomputation"]} if row["recomputation"] != "none" else {}
         point, interval_s = swept(
             str(card), "dgx-h100", devices, batch_size=batch, microbatches=row["accumulation"], **asked
         )
@@ -180,5 +181,8 @@ def test_plans_of_a_profile(profile: str, tmp_path: Path, capsys: pytest.Capture
             simulated = surfaces.simulate("--strategy", strategy, *asked)
             surfaces.require_same(simulated)
             surfaces.require_report(simulated, "--strategies", strategy, *asked)
-            compared = said(capsys, "compare", profile, *surfaces.machine, "--strategies", strategy, *asked)
-            assert figures(compared["strategies"][0]["report"]) == figures(simulated), asked
+    compared = said(
+        capsys, "compare", profile, *surfaces.machine, "--strategies", ",".join(STRATEGIES), "--batch-size", batch
+    )
+    for row in compared["strategies"]:
+        assert figures(surfaces.simulate(*shlex.split(row["simulate"]))) == figures(row["report"]), row["simulate"]

@@ -9,14 +9,14 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 import parallel_programs
 from tiny_networks import profile_of
 
+from benchmarks.parallel_runtimes.parallel_plans import fsdp_plan, segments, tensor_plan
+from benchmarks.parallel_runtimes.runs import runs
+from benchmarks.parallel_runtimes.tensor_parallel import transformer_splits
 from simulator.errors import InputError
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import Plan
 from simulator.run import run
 from simulator.workload import Profile
-from traces.runs.torch_runtimes.parallel_plans import fsdp_plan, segments, tensor_plan
-from traces.runs.torch_runtimes.tensor_parallel import transformer_splits
-from traces.validation.parallel_runs import runs
 
 BATCH, BLOCKS = 8, ("blocks.0", "blocks.1")
 WIDTH, POSITIONS = 16, 8

@@ -14,16 +14,16 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.parallel_runtimes.fsdp import FsdpSettings, run_fsdp
+from benchmarks.parallel_runtimes.network_blocks import block_names
+from benchmarks.parallel_runtimes.recomputation import Kept, recompute
+from benchmarks.parallel_runtimes.tensor_parallel import Split, check, run_tensor_parallel, transformer_splits
 from simulator.errors import InputError, UnknownNameError
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import LabNetwork
-from traces.runs.torch_runtimes.fsdp import FsdpSettings, run_fsdp
 from traces.runs.torch_runtimes.measured_steps import peak_bytes
-from traces.runs.torch_runtimes.network_blocks import block_names
-from traces.runs.torch_runtimes.recomputation import Kept, recompute
-from traces.runs.torch_runtimes.tensor_parallel import Split, check, run_tensor_parallel, transformer_splits
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 

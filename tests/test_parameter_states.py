@@ -217,3 +217,27 @@ def test_a_strategy_that_shares_states_takes_groups_without_naming_the_stage() -
     assert (plan.states.stage, plan.states.group) == (3, 2)
     with pytest.raises(InputError, match="nothing is shared out"):
         make_plan("data", read_profile("vgg_digits"), star(4), step)
+
+
+@pytest.mark.parametrize("chunks", [2, 3])
+@pytest.mark.parametrize("stage", [0, 3])
+def test_virtual_stages_have_buckets_of_their_own(stage: int, chunks: int) -> None:
+    """Two devices of a pipeline, two replicas: a bucket of two virtual stages would wait for itself."""
+    profile = chain(12, batch=16, parameter_bytes=4_000)
+    homes = [(2 * (number % 2), 2 * (number % 2) + 1) for number in range(2 * chunks)]
+    size = 12 // len(homes)
+    plan = Plan(
+        model=profile.model,
+        batch_size=16,
+        microbatches=4,
+        schedule="interleaved",
+        placements={
+            layer.name: Sharding(degrees=(2, 1, 1, 1), devices=homes[number // size])
+            for number, layer in enumerate(profile.layers)
+        },
+        states=ParameterStates(stage=stage),
+    )
+    buckets = ShardedModel(profile, plan).buckets
+    layers = [{piece.layer // size for piece in bucket.pieces} for bucket in buckets]
+    assert sorted(map(tuple, layers)) == [(number,) for number in range(len(homes))]
+    assert run(profile, star(4), plan).report.step_s > 0

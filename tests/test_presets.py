@@ -126,6 +126,16 @@ def test_an_unknown_preset_names_the_nearest() -> None:
         read_cluster("dgx-h10")
 
 
+def test_a_name_as_the_cloud_writes_it_is_no_missing_file() -> None:
+    with pytest.raises(UnknownNameError, match=r"'p3\.16xlarge', did you mean 'p3-16xlarge'\?"):
+        read_cluster("p3.16xlarge")
+
+
+def test_of_many_names_the_nearest_are_listed() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean 'n10'\? known: n10, .* and 195 more$"):
+        raise UnknownNameError.of("thing", "n10x", [f"n{i}" for i in range(200)])
+
+
 def test_a_node_of_several_devices_needs_something_that_joins_them() -> None:
     inter = Join(what="x", bandwidth_bytes_per_s=1.0, latency_s=0.0, sources={})
     with pytest.raises(InputError, match="a node of several devices says what joins them"):

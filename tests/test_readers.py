@@ -151,6 +151,26 @@ def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
     assert read_configuration(None, str(fsdp), model="qwen3-8b").grid == TrainingGrid(data=16, zero_stage=2)
 
 
+LOOPS = "torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b"
+PIPELINE, OF_STAGE = "--parallelism.pipeline_parallel_degree 4", "--parallelism.pipeline_parallel_layers_per_stage"
+
+
+@pytest.mark.parametrize(
+    ("said", "chunks", "unread"),
+    [
+        ("", 1, ()),
+        ("1F1B", 1, ()),
+        ("Interleaved1F1B", 2, ()),
+        (f"Interleaved1F1B {OF_STAGE} 3", 3, ()),  # 32 blocks, embedding and output are 34 layers: 12 stages
+        ("ZBVZeroBubble", 2, ("parallelism.pipeline_parallel_schedule ZBVZeroBubble",)),
+    ],
+)
+def test_chunks_of_torchtitan_are_those_of_its_schedule(said: str, chunks: int, unread: tuple[str, ...]) -> None:
+    schedule = f"--parallelism.pipeline_parallel_schedule {said}" if said else ""
+    started = read_configuration(f"{LOOPS} {PIPELINE} {schedule}", None)
+    assert (started.grid.chunks, started.unread) == (chunks, unread)
+
+
 @pytest.mark.parametrize(
     ("launch", "message"),
     [

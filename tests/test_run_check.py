@@ -126,7 +126,7 @@ def test_what_nothing_explains_is_said_to_be_so() -> None:
         ("--model llama9-8b --cluster dgx-h100 --devices 8 --mfu 4", "did you mean 'llama3-8b'"),
         ("/dev/null --model llama3-8b --cluster dgx-h100 --devices 8", "it says no step's time"),
     ],
-)  # fmt: skip
+)
 def test_wrong_requests_end_in_one_line(options: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["check", *shlex.split(options)]) == 2
     assert message in capsys.readouterr().err

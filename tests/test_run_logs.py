@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 import time
 from pathlib import Path
@@ -56,6 +57,21 @@ def test_every_program_says_how_long_a_step_took(program: str, tmp_path: Path) -
     log = read_log(path)
     assert log.kind == kind and log.speeds == pytest.approx((value,) * 8)
     assert {name: log.middle[name] for name in others} == pytest.approx(others)
+
+
+TRAINER = {"train_runtime": 60.0, "train_samples_per_second": 16.0, "train_steps_per_second": 0.5, "train_loss": 2.1}
+EVALUATED = {"eval_loss": 2.3, "eval_runtime": 12.2, "eval_samples_per_second": 81.1, "eval_steps_per_second": 10.2}
+
+
+def test_what_hugging_face_s_trainer_prints_and_keeps(tmp_path: Path) -> None:
+    """Its dictionaries, and trainer_state.json: the run's samples a second, never those of an evaluation."""
+    printed, kept = tmp_path / "train.log", tmp_path / "trainer_state.json"
+    printed.write_text(f"{{'loss': 2.3, 'epoch': 0.3}}\n{EVALUATED}\n{TRAINER}\n")
+    history = [{"epoch": 0.3, "loss": 2.3, "step": 10}, EVALUATED | {"step": 15}, TRAINER | {"step": 30}]
+    kept.write_text(json.dumps({"global_step": 30, "log_history": history}, indent=2))
+    for path in (printed, kept):
+        log = read_log(path)
+        assert (log.kind, log.speeds) == ("samples_per_s", (16.0,))
 
 
 def test_a_table_and_the_parameters_of_a_model(tmp_path: Path) -> None:

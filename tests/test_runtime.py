@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,15 @@ from small_networks import chain, switched
 
 from dashboard.state import uploads
 from dashboard.state.store import Store
+from partitioners import make_plan
 from simulator import cli, files
 from simulator.errors import InputError
+from simulator.files import read_profile
+from simulator.language_models.training_stack import runtime_of
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
-from simulator.runtime import IDEAL, Runtime
+from simulator.plan import StepSettings
+from simulator.run import step_seconds
+from simulator.runtime import IDEAL, ON_IMAGES, ON_IMAGES_16_BIT, Runtime
 from simulator.sweep.evaluate import SweepContext, evaluate
 from simulator.sweep.inputs import load_inputs
 from simulator.sweep.points import Point
@@ -46,6 +52,47 @@ def test_negative_overheads_and_unknown_habits_are_refused(machine: Path) -> Non
     machine.write_text(machine.read_text().replace("task_overhead_s", "task_overheads_s"))
     with pytest.raises(InputError, match="did you mean 'task_overhead_s'"):
         read_runtime(machine)
+
+
+MOST_OF_NORMAL = {1: 0.0, 2: 0.5642, 8: 1.4236, 64: 2.3437}
+"""Expected largest of so many standard normal draws (Harter, Biometrika 48, 1961)."""
+
+
+@pytest.mark.parametrize("devices", MOST_OF_NORMAL)
+def test_all_wait_for_the_slowest_of_devices_that_spread(devices: int) -> None:
+    runtime = Runtime(rank_spread=0.03)
+    assert runtime.slowest_of(devices) - 1 == pytest.approx(0.03 * MOST_OF_NORMAL[devices], rel=0.05, abs=1e-12)
+    profile, cluster = chain([1.0, 2.0]), switched([1.0] * devices)
+    plan = make_plan("data", profile, cluster, StepSettings(batch_size=devices * profile.batch_size))
+    alike_s, spread_s = (step_seconds(profile, cluster, plan, each) for each in (IDEAL, runtime))
+    assert spread_s == pytest.approx(alike_s * runtime.slowest_of(devices))
+
+
+def test_gpus_that_read_images_spread_and_others_do_not() -> None:
+    images = read_profile("resnet50_v100")
+    assert runtime_of(images) == ON_IMAGES
+    assert runtime_of(replace(images, dtype="float16")) == ON_IMAGES_16_BIT
+    assert runtime_of(images, SLOW) == SLOW
+    assert runtime_of(replace(images, device="Intel Xeon")) == IDEAL
+    assert runtime_of(read_profile("bert_large_v100")) == IDEAL
+
+
+@pytest.mark.parametrize("devices", [2, 8])
+def test_commands_have_one_speed_up_of_one_run(devices: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Over a device with its own part of the batch, be it as many samples on each or so many in all."""
+    machine = ["resnet50_v100", "--cluster", "p3-16xlarge", "--devices", str(devices), "--json"]
+    said = []
+    for command in (
+        ["compare", "--strategies", "data", "--zero", "0"],
+        ["simulate", "--strategy", "data"],
+        ["scale", "--sync", "ring"],
+    ):
+        assert cli.main([command[0], *machine, *command[1:]]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        report = answer["strategies"][0]["report"] if "strategies" in answer else answer.get("points", [answer])[0]
+        said.append((report["step_s"], report["speedup"], report["efficiency"]))
+    assert all(each == pytest.approx(said[0]) for each in said)
+    assert 0.9 < said[0][2] < 0.99
 
 
 def step_s(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> float:

@@ -121,7 +121,7 @@ def pipelines(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
 @given(
     st.data(),
     st.lists(st.integers(1, 30), min_size=1, max_size=8),
-    st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5))),
+    st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5, rank_spread=0.03))),
 )
 def test_a_pipeline_of_many_micro_batches(data: st.DataObject, seconds: list[int], runtime: Runtime) -> None:
     profile = chain([x * 1e-4 for x in seconds])

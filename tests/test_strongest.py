@@ -22,7 +22,6 @@ from partitioners._search.annealing import with_microbatches
 from partitioners._stages.contiguous import ROUNDING
 from partitioners._stages.judged_stages import stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
-from partitioners._stages.stage_cuts import device_counts, stage_plans
 from partitioners._stages.stage_layout import stage_layout
 from partitioners._stages.stage_memory import least_peak_bytes
 from partitioners._strongest import STRATEGIES, strongest
@@ -36,7 +35,6 @@ from simulator.network.transfers import paths
 from simulator.plan import StepSettings
 from simulator.run import run, step_seconds
 from simulator.runtime import Runtime
-from simulator.sweep.bounds import compute_bound_s
 from simulator.workload import Profile
 
 BATCH = 64
@@ -168,21 +166,6 @@ def test_what_the_step_says_holds() -> None:
     )
     with pytest.raises(InputError, match="chunks is 2"):
         planned("pipeline", profile, cluster, batch_size=BATCH, chunks=2)
-
-
-def test_counts_of_devices_are_those_of_fewer_and_more() -> None:
-    assert device_counts(6) == [6, 5, 4, 3, 2, 1]
-    assert device_counts(20) == [20, 10, 8, 7, 6, 5, 4, 3, 2, 1]
-    promised = list(stage_plans(chain(6, batch=BATCH), star(4), StepSettings(batch_size=BATCH)))
-    assert {len(plan.devices) for plan in promised} == {1, 2, 3, 4}
-
-
-def test_devices_that_compute_too_long_are_left_out() -> None:
-    """Six layers of equal seconds: three devices and more share them in a third of the time of one."""
-    profile, step = chain(6, batch=BATCH), StepSettings(batch_size=BATCH)
-    third_s = compute_bound_s(profile, star(3), BATCH)
-    near = stage_plans(profile, star(4), step, is_near=lambda least_s: least_s <= third_s)
-    assert {len(plan.devices) for plan in near} == {3, 4}
 
 
 def test_plans_are_near_up_to_a_fifth_slower_than_the_best_that_fits() -> None:

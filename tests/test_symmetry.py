@@ -60,7 +60,7 @@ def shared_states(draw: st.DrawFn, profile: Profile, plan: Plan) -> Plan:
     groups = [size for size in range(2, 5) if all(count == 1 or count % size == 0 for count in users)]
     states = ParameterStates(
         stage=stage,
-        group=draw(st.sampled_from((0, 0, 1, *groups, *groups))),
+        group=draw(st.sampled_from((0, 0, 1, *groups, *groups))) if stage else 0,
         each_microbatch=stage >= 2 and draw(st.booleans()),
         keep_gathered=stage == 3 and draw(st.booleans()),
         prefetch=draw(st.integers(0, 2)),
@@ -96,7 +96,7 @@ def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Clust
 LAUNCHED = Runtime(
     forward_launch_s=3e-4, backward_launch_s=1e-4, update_launch_s=1e-3, step_overhead_s=1e-3, receive_synchronises=True
 )
-RUNTIMES = st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5), LAUNCHED))
+RUNTIMES = st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5, rank_spread=0.03), LAUNCHED))
 
 
 @st.composite

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
+from benchmarks import cpu_throttle
+from benchmarks.balanced_shares import MeasuredShares, fitted
 from simulator.lowering.costs.sample_shares import split_by_time
-from traces.elastic.balanced_shares import MeasuredShares, fitted
-from traces.lab import cpu_throttle
 
 REASON = cpu_throttle.available()
 pytestmark = pytest.mark.alone

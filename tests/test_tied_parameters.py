@@ -129,6 +129,4 @@ def test_each_stage_gathers_a_shared_out_matrix_for_its_own_passes(d: int, sched
 def test_a_layer_is_tied_to_another_that_there_is() -> None:
     layers = tied_profile(96, 8, 2).layers
     with pytest.raises(InputError, match="tied_to names 'embeding', which is no layer"):
-        Profile(
-            model="a", device="b", batch_size=2, layers=(*layers[:2], replace(layers[2], tied_to=("embeding",)))
-        )  # fmt: skip
+        Profile(model="a", device="b", batch_size=2, layers=(*layers[:2], replace(layers[2], tied_to=("embeding",))))

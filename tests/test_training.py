@@ -19,11 +19,11 @@ from torch import Tensor
 from training import descend, in_threads
 
 from benchmarks.demonstrated import DemonstratedPlan
+from benchmarks.plan_training import PlanTraining, train_plan
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
-from traces.convergence.plan_training import PlanTraining, train_plan
 from traces.convergence.stale_training import MOMENTUM_OF, Recipe
 from traces.results.validation_cases import LabNetwork
 from traces.runs.executor.execute import whole_parameters

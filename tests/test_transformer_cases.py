@@ -39,9 +39,7 @@ class Network:
         self.placements[name] = sharding(split, list(range(self.devices)))
 
     def model(self, exchange: str, *received_again: str) -> ShardedModel:
-        profile = Profile(
-            model="block", device="none", batch_size=self.b, dtype="bfloat16", layers=tuple(self.layers)
-        )  # fmt: skip
+        profile = Profile(model="block", device="none", batch_size=self.b, dtype="bfloat16", layers=tuple(self.layers))
         plan = Plan(
             model="block", batch_size=self.b, placements=self.placements, exchange=exchange,
             synchronisation=Synchronisation(bucket_bytes=0), received_again=received_again,

@@ -24,7 +24,7 @@ from simulator.files import write_text_atomic
 from simulator.report.evidence import WORDS
 
 SOURCES = (
-    *("neusight", "sailor", "ddp_buckets", "bytedance"),
+    *("neusight", "nvidia_mxnet", "nvidia_tensorflow", "nvidia_pytorch", "sailor", "ddp_buckets", "bytedance"),
     *(
         "ultrascale",
         "llm_foundry",
@@ -49,7 +49,7 @@ INTRODUCTION = """# Accuracy on real GPUs
 
 Runs that others measured and published, each predicted by the command that a user types for it; nothing computes a
 step but the simulator. `python -m benchmarks.accuracy` makes this page from the published measurements
-(`SHARDSCOPE_DATA`); all runs, listed here or not, stand in [published.json](../dashboard/published.json). An error is
+(`SHARDSCOPE_DATA`); all runs, listed here or not, stand in `dashboard/published.json`. An error is
 predicted over measured, less 1; a run that the product refuses counts as -100 %. *Rank* is Spearman's correlation over
 plans of one network on one machine, *regret* how much longer the plan takes that is predicted best than the best one
 (mean and worst). *In interval* is the share of steps inside the printed interval of 9 in 10, and its high over low.

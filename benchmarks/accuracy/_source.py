@@ -112,7 +112,7 @@ COLUMNS = {
     "memory": lambda f: _percent(f.memory),
     "wrongly too large": lambda f: str(f.refused) if f.steps else "-",
     "plainest": lambda f: _percent(f.plain),
-}  # fmt: skip
+}
 """What a section says of its runs."""
 
 

@@ -32,8 +32,8 @@ class PredictedStep:
     peak_bytes: float | None = None
     """Predicted peak of the device whose peak was published."""
     measured_peak_bytes: float | None = None
-    fits: bool | None = None
-    """The product's verdict; all published runs did run."""
+    fit: str = ""
+    """The product's verdict on its memory, empty where it refused the plan; all published runs did run."""
     plain_s: float | None = None
     """Seconds by the plainest formula, but for a factor that all runs of the source share."""
     group: str = ""
@@ -44,6 +44,11 @@ class PredictedStep:
     """Whether it enters the figures."""
     note: str = ""
     """What a reader has to know."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the product expects the run to fit."""
+        return self.fit in ("fits", "border")
 
     @property
     def error(self) -> float:
@@ -113,7 +118,7 @@ class Figures:
             inside=_mean_or_nan([float(each.inside) for each in ranged]),
             width=_mean_or_nan([each.high_s / each.low_s for each in ranged if each.low_s > 0], statistics.median),
             memory=_mean_or_nan(peaks, statistics.median),
-            refused=sum(each.fits is False for each in counted),
+            refused=sum(each.fit != "" and not each.fits for each in counted),
             plain=plain_error(timed),
         )
 

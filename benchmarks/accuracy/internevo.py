@@ -47,4 +47,4 @@ def source() -> Source:
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={},
-    )  # fmt: skip
+    )

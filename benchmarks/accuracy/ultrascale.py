@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.accuracy._grids import PublishedRun, all_predicted, simulated
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
+from benchmarks.accuracy._steps import PredictedStep
 from benchmarks.language_models import published_runs, usable_rows
 from benchmarks.published import shared_data, table
 from partitioners._grids.measured_rows import read_rows
-from simulator.errors import InputError
 
 EVERY, EVERY_FAILED = 6, 12
 """A run of so many is simulated, and of those that failed."""
@@ -23,30 +23,25 @@ def failed_runs() -> list[PublishedRun]:
     return published_runs(row for row in rows if row["fail_class"] == "oom_likely" and not row["note"])
 
 
-def said(runs: Sequence[PublishedRun]) -> list[str]:
+def said(steps: Sequence[PredictedStep]) -> list[str]:
     """How many runs the product says to fit, to be at the border, not to fit, or refuses for another rule."""
-    counted: Counter[str] = Counter()
-    for run in runs:
-        try:
-            fit = simulated(run)[0].fit
-        except InputError:
-            fit = "breaks a rule"
-        counted[fit if fit in SAID else "refused"] += 1
+    counted = Counter(each.fit if each.fit in SAID else "refused" for each in steps)
     return [str(counted[name]) for name in SAID]
 
 
 def source() -> Source:
-    runs, failed = published_runs(usable_rows()[::EVERY]), failed_runs()[::EVERY_FAILED]
+    runs = published_runs(usable_rows()[::EVERY])
+    steps, failed = all_predicted(runs), all_predicted(failed_runs()[::EVERY_FAILED])
     verdicts = table(
         ["runs", "in all", *SAID],
-        [["measured", str(len(runs)), *said(runs)], ["out of memory", str(len(failed)), *said(failed)]],
+        [["measured", str(len(steps)), *said(steps)], ["out of memory", str(len(failed)), *said(failed)]],
     )
     return Source(
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
         "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
         "leave over.",
-        steps=all_predicted(runs),
+        steps=steps,
         calibrated="eight constants of `nanotron-h100`",
         commands=runs[0].command,
         not_expressed={},

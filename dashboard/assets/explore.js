@@ -46,6 +46,7 @@
       if (answer.toasts) set("toasts", { sendNotifications: answer.toasts });
       for (const [id, figure] of Object.entries(answer.figures || {})) {
         if (control.signal.aborted) break;
+        if (!document.getElementById(id)?.offsetParent) continue; // it is drawn when its tab is opened
         await ns.plot(id, figure, control.signal);
         await yielded();
       }
@@ -60,6 +61,27 @@
   const views = { by: "device", phase: "all", scale: "lin", split: "step" };
   const redraw = (name) => ns.query && quietly(panel(name, views).then((show) => show()));
 
+  /* What each tab draws of an answer; the other one's is drawn when it is opened. */
+  const panes = {
+    answer: (shown) => [
+      ["grid-card", () => panel("answer")],
+      ["partition", () => ns.drawPartition(shown, shown ? ns.selection || {} : {})],
+    ],
+    machine: () => [["detail", () => panel("answer")], ["machine", () => panel("machine", views)]],
+  };
+  const pane = () => document.getElementById("results").dataset.pane;
+  let last = null, opened = new AbortController(); // the answer that is shown, and what a change of tabs draws of it
+
+  function open(name) {
+    document.getElementById("results").dataset.pane = name;
+    for (const button of document.querySelectorAll("[role=tab]")) button.setAttribute("aria-selected", button.dataset.pane === name);
+    window.dispatchEvent(new Event("resize")); // figures that were hidden have the size of another window
+    opened.abort();
+    opened = new AbortController();
+    following?.signal.addEventListener("abort", () => opened.abort());
+    if (last && !following?.signal.aborted) quietly(follow(last, opened.signal));
+  }
+
   /* What a click on a figure selects, by the data of the point that it hit. */
   ns.picks = {
     "balance-graph": ([hit, , more, group]) => ns.select(views.by === "device" && more ? { group } : { [views.by]: hit }),
@@ -73,6 +95,7 @@
     if (!results) return;
     if (ns.tab !== sent.tab) leave(sent.tab);
     results.classList.add("stale");
+    delete results.dataset.drawn;
     following?.abort();
     for (const control of Object.values(latest)) control.abort();
     const control = (following = new AbortController());
@@ -128,26 +151,24 @@
     const shown = answer.ran && !answer.undrawn ? `${answer.query}${answer.best ? `&best=${answer.best}` : ""}` : null;
     // The tasks of one plan of a search are not those of the next.
     if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
-    Object.assign(ns, { query: answer.query, shown, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
+    Object.assign(ns, { query: answer.query, shown, words: answer.words, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
-    const spans = ns.fetchSpans(ns.timelineQuery(), signal);
-    const requests = [
-      ["balance", () => panel("above", views)],
-      ["memory", () => panel("below")],
-      ["partition", () => ns.drawPartition(shown, shown ? ns.selection || {} : {})],
-    ];
+    last = answer;
+    const seen = pane();
+    const spans = Promise.resolve(seen === "answer" ? ns.fetchSpans(ns.timelineQuery(), signal) : null);
+    const requests = panes[seen](shown);
     requests.sort(([one], [other]) => inView(other) - inView(one));
     // First what can be seen, one after the other, each while what came before it is drawn; then the rest together.
     let before = spans;
     const parts = requests.map(([id, request]) => {
       const part = before.then(() => (signal.aborted ? null : request()));
       part.catch(() => {}); // its error is met where it is awaited
-      if (id === "balance" || inView(id)) before = part.catch(() => {});
+      if (inView(id)) before = part.catch(() => {});
       return part;
     });
     if (ns.profile == null) await painted();
     setControls(answer);
-    await ns.showSpans("timeline", spans, ns.message);
+    if (seen === "answer") await ns.showSpans("timeline", spans, ns.message);
     for (const part of parts) {
       if (signal.aborted) return;
       const show = await part;
@@ -155,7 +176,9 @@
     }
     if (signal.aborted) return;
     tell(answer);
-    if (!document.getElementById("tasks")) set("drawn", { data: true }); // its table comes
+    document.getElementById("results").dataset.drawn = answer.query;
+    if (seen === "answer"); // has no table of tasks
+    else if (!document.getElementById("tasks")) set("drawn", { data: true }); // it comes
     else window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
@@ -231,6 +254,9 @@
   }
 
   const clicks = {
+    "tab-answer": () => open("answer"),
+    "tab-machine": () => open("machine"),
+    "to-controls": () => document.querySelector(".rail").scrollIntoView(),
     pin: () => set("baseline", { data: ns.query }),
     unpin: () => set("baseline", { data: null }),
     cancel: () => quietly(cancel()),
@@ -263,7 +289,7 @@
     },
     views(by, phase, scale, split) {
       Object.assign(views, { by, phase, scale, split });
-      redraw("above");
+      redraw("machine");
       return window.dash_clientside.no_update;
     },
     highlight(selection) {
@@ -274,7 +300,6 @@
       if (ns.group !== group && ns.query) {
         ns.group = group;
         ns.showSpans("timeline", ns.fetchSpans(ns.timelineQuery()), ns.message);
-        redraw("below");
       }
       const timeline = ns.timeline("timeline");
       if (timeline) {
@@ -282,8 +307,9 @@
         timeline.queue();
       }
       if (JSON.stringify(before) !== JSON.stringify(ns.selection)) {
-        redraw("above");
-        if (ns.query) ns.drawPartition(ns.shown, ns.selection);
+        redraw("answer");
+        if (pane() === "machine") redraw("machine");
+        else if (ns.query) ns.drawPartition(ns.shown, ns.selection);
       }
       return window.dash_clientside.no_update;
     },

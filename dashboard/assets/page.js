@@ -49,6 +49,7 @@
   }
 
   document.addEventListener("click", (event) => {
+    if (event.target.id === "help") event.target.close(); // outside of what it holds
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
     const offer = event.target.closest("[data-set]");
@@ -113,7 +114,11 @@
         const kept = names.map((name, i) => [name, given[i]]).filter(([, value]) => value != null && value !== "");
         return { ...state, own: Object.fromEntries(kept) };
       },
-      help: (clicks, opened) => (clicks ? !opened : false),
+      help(clicks) {
+        const drawer = document.getElementById("help");
+        if (clicks && !drawer.open) drawer.showModal();
+        return window.dash_clientside.no_update;
+      },
       theme(clicks, stored) {
         const system = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
         const now = stored || system;

@@ -52,7 +52,7 @@
 
   document.addEventListener("click", (event) => {
     const device = event.target.closest("#partition [data-device]");
-    const mark = event.target.closest("#partition [data-layers]");
+    const mark = event.target.closest(":is(#partition, #nets) [data-layers]");
     if (device) ns.select({ device: +device.dataset.device });
     else if (mark) {
       const layers = mark.dataset.layers.split(" ").map(Number);
@@ -72,7 +72,15 @@
         return [];
       }
     }).join("");
-    let top = 0;
+    const title = document.querySelector(`#${card} .card-title`).textContent;
+    const said = { fill: "#1f2430", "font-family": "system-ui, sans-serif" };
+    const words = [[24, 26, "start", 16, 700, (card === "partition" && ns.words) || title], [1076, 26, "end", 14, 700, "Shardscope"]].map(([x, y, anchor, size, weight, text]) => {
+      const mark = document.createElementNS("http://www.w3.org/2000/svg", "text");
+      for (const [name, value] of Object.entries({ ...said, x, y, "text-anchor": anchor, "font-size": size, "font-weight": weight })) mark.setAttribute(name, value);
+      mark.textContent = text;
+      return new XMLSerializer().serializeToString(mark);
+    });
+    let top = 40;
     const parts = drawings.map((drawing, i) => {
       const part = drawing.cloneNode(true);
       part.setAttribute("y", top);
@@ -81,7 +89,7 @@
       top += heights[i];
       return new XMLSerializer().serializeToString(part);
     });
-    return [`<svg xmlns="http://www.w3.org/2000/svg" width="1100" height="${top}"><style>${style.replaceAll("<", "")}</style><rect width="1100" height="${top}" fill="#fff"/>${parts.join("")}</svg>`, top];
+    return [`<svg xmlns="http://www.w3.org/2000/svg" width="1100" height="${top}"><style>${style.replaceAll("<", "")}</style><rect width="1100" height="${top}" fill="#fff"/>${words.join("")}${parts.join("")}</svg>`, top];
   }
 
   ns.exportDrawing = async function (card, format) {
@@ -92,8 +100,8 @@
     const image = new Image();
     image.src = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
     await image.decode();
-    const canvas = Object.assign(document.createElement("canvas"), { width: 2200, height: 2 * height });
-    canvas.getContext("2d").drawImage(image, 0, 0, 2200, 2 * height);
+    const canvas = Object.assign(document.createElement("canvas"), { width: 2400, height: (24 / 11) * height });
+    canvas.getContext("2d").drawImage(image, 0, 0, 2400, (24 / 11) * height);
     URL.revokeObjectURL(image.src);
     canvas.toBlob((blob) => ns.download(`${card}.png`, blob, "image/png"));
   };

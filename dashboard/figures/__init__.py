@@ -1,7 +1,6 @@
 """Figures as plain dictionaries that Plotly draws: one file per card, each a pure function.
 
 breakdown     where the step goes: device time by what it was spent on, adding up to 100 %
-convergence   accuracy over simulated seconds of training, one line per strategy, and where each reaches the target
 layers        a profile: time by layer, one layer's measured scaling, and the network's layers with their joins
 load_balance  load balance: each device's compute over the mean, and each layer's
 memory        peak memory of each device against its capacity
@@ -17,6 +16,7 @@ traffic       bytes from device to device in one step, of all phases or one of t
 validation    predicted against actual runs: a scatter, signed errors in groups, and the error over something else
 device_grid     a language model on a grid of devices: who computes what, one block on one device, memory by kind
 candidates      a search's history: the plans it tried, bytes against the step, beside the strategies
+plans           the steps of the best ranked plans, with their 90 % ranges
 partition       the partition figure as SVG: the folded network over its bars, and the same bytes under other strategies
 partition_glyphs its glyphs: a block's tensor in the colours of its devices
 partition_graph its graph: glyphs of splits, ribbons as wide as what crosses

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dashboard.figures.style import BACKWARD, FORWARD, IDLE, MESSAGE, REDUCE, Figure, figure, with_table
-from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, NAMES, OVERLAPPED, WAITING, Share
+from dashboard.figures.style import FORWARD, IDLE, Figure, figure, with_table
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, WAITING, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
     COMPUTE: FORWARD,
     OVERLAPPED: "#3f97cf",
-    **dict.fromkeys(EXPOSED.values(), "#117755"),
-    EXPOSED["forward"]: MESSAGE,
-    EXPOSED["backward"]: BACKWARD,
-    EXPOSED["synchronisation"]: REDUCE,
+    **dict.fromkeys(EXPOSED.values(), "#b9a3c9"),
+    EXPOSED["forward"]: "#c9b458",
+    EXPOSED["backward"]: "#b5838d",
+    EXPOSED["synchronisation"]: "#8fbfa8",
     WAITING: "#8fbfa8",
+    LAUNCHES: "#c2b8a3",
     BUBBLE: "#d9dce1",
     NO_WORK: IDLE,
 }
-_HATCHED = {BUBBLE, NO_WORK}
+"""Whatever is waited for is hatched, in a hue that no kind of task has."""
+_PLAIN = {COMPUTE, OVERLAPPED}
 _LABELLED = 0.09  # share of the width that leaves room for a number
 
 
@@ -58,6 +60,6 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
 
 def _marker(part: str) -> dict[str, object]:
     marker: dict[str, object] = {"color": COLOURS[part]}
-    if part in _HATCHED:
+    if part not in _PLAIN:
         marker["pattern"] = {"shape": "/", "fgcolor": "#8b929c", "bgcolor": COLOURS[part], "size": 6, "solidity": 0.25}
     return marker

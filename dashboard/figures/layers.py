@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.figures.style import BACKWARD, FORWARD, IDLE, INK, OUTLINE, Figure, figure, message, with_table
-from dashboard.state.blocks import Block, folded
+from dashboard.figures.style import BACKWARD, FORWARD, Figure, figure, with_table
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile
 
@@ -51,6 +50,7 @@ def scaling(profile: Profile, layer: int) -> Figure:
     points = [p for p in measured_layer.scaling if p.channel_fraction == p.input_channel_fraction == 1]
     whole = (profile.batch_size, measured_layer.forward_s, measured_layer.backward_s)
     measured = sorted([(p.batch_size, p.forward_s, p.backward_s) for p in points] + [whole])
+    made = "modelled" if profile.notes.startswith("modelled") else "measured"
     most = max(size for size, _, _ in measured) * 1.25
     sizes = [most * (i + 1) / _STEPS for i in range(_STEPS)]
     lines = [shard_seconds(profile, measured_layer, size) for size in sizes]
@@ -62,7 +62,7 @@ def scaling(profile: Profile, layer: int) -> Figure:
             "hoverinfo": "skip", "showlegend": False,
         })  # fmt: skip
         data.append({
-            "type": "scatter", "mode": "markers", "name": f"{direction}, measured", "x": [m[0] for m in measured],
+            "type": "scatter", "mode": "markers", "name": f"{direction}, {made}", "x": [m[0] for m in measured],
             "y": [m[1 + at] * 1e3 for m in measured], "marker": {"color": colour, "size": 8},
             "hovertemplate": f"batch %{{x}}: {direction} %{{y:,.4~r}} ms<extra></extra>",
         })  # fmt: skip
@@ -74,66 +74,3 @@ def scaling(profile: Profile, layer: int) -> Figure:
         legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
     )
     return with_table(drawn, ("samples", "forward_s", "backward_s"), measured)
-
-
-def network(profile: Profile) -> Figure:
-    """Blocks of layers along a line, area = time; an arc for every input that skips over a block."""
-    blocks = folded(profile)
-    if not blocks:
-        return message("no layers")
-    home = [number for number, block in enumerate(blocks) for _ in range(block.length * block.repeats)]
-    arcs = sorted({
-        (home[profile.index[name]], home[i])
-        for i, layer in enumerate(profile.layers)
-        for name in layer.inputs
-        if home[i] - home[profile.index[name]] > 1
-    })  # fmt: skip
-    largest = max(block.seconds for block in blocks) or 1.0
-    widest = min(34.0, _WIDTH / (len(blocks) + 1))  # no two overlap
-    nodes = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "x": list(range(len(blocks))),
-        "y": [0] * len(blocks),
-        "line": {"color": OUTLINE, "width": 1},
-        "marker": {
-            "size": [5 + (widest - 5) * (block.seconds / largest) ** 0.5 for block in blocks],
-            "color": [INK if block.parameter_bytes else IDLE for block in blocks],
-            "symbol": "square",
-        },
-        "customdata": [
-            [block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds * 1e3]
-            for block in blocks
-        ],
-        "hovertemplate": "<b>%{customdata[0]}</b><br>%{customdata[1]} to %{customdata[2]}, %{customdata[3]:,.4~r} ms"
-        "<extra></extra>",
-    }
-    drawn = figure(
-        [_arc(a, b) for a, b in arcs] + [nodes],
-        annotations=[_label(number, block) for number, block in enumerate(blocks)] if len(blocks) <= _LABELLED else [],
-        xaxis={"visible": False, "range": [-1, len(blocks)]},
-        yaxis={"visible": False, "range": [-1.4 if len(blocks) <= _LABELLED else -0.5, 1.2]},
-    )
-    rows = (
-        (block.title, profile.layers[block.first].name, profile.layers[block.last].name, block.seconds)
-        for block in blocks
-    )
-    return with_table(drawn, ("block", "first_layer", "last_layer", "seconds"), rows)
-
-
-def _label(number: int, block: Block) -> dict[str, Any]:
-    kinds = ", ".join(block.kinds[:3]) + (", …" if len(block.kinds) > 3 else "")
-    text = f"{block.repeats} × ({kinds})" if block.repeats > 1 else kinds
-    return {
-        "x": number, "y": -0.3, "text": text, "textangle": -45, "showarrow": False, "xanchor": "right",
-        "yanchor": "top",
-        "font": {"size": 10},
-    }  # fmt: skip
-
-
-def _arc(a: int, b: int) -> dict[str, Any]:
-    height = min(1.0, 0.25 + 0.05 * (b - a))
-    return {
-        "type": "scatter", "mode": "lines", "x": [a, (a + b) / 2, b], "y": [0.08, height, 0.08], "hoverinfo": "skip",
-        "line": {"shape": "spline", "color": OUTLINE, "width": 1.3},
-    }  # fmt: skip

@@ -135,7 +135,7 @@ def _strip(
     for x, words, bold in ((990.0, strip.total, shown), (1043.0, strip.step, strip.best), (1084.0, strip.load, False)):
         marks.append(svg.text(x, floor - 4, words, class_="strong small" if bold else "small", text_anchor="end"))
     if strip.expected:
-        marks[-2] = svg.group([marks[-2]], f"{strip.name}: {strip.expected} in 9 of 10 steps")
+        marks[-2] = svg.group([marks[-2]], f"{strip.name}: 90% sure of {strip.expected}")
     if strip.bytes is None:
         lines = wrap(strip.note, _NOTE_LETTERS)
         first = floor - 4 - 6 * (len(lines) - 1)

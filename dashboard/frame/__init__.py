@@ -8,6 +8,7 @@ exports       a run in other forms: report, plan, trace, table of tasks, and the
               again
 panels        what the page fetches and fills in by itself: HTML and figures as JSON, and errors as sentences
 rail_fields   the left rail's fields: a select, a number, a slider
+remarks       what stands below the controls: where a value is from, what is offered, why one is gone
 routes        what the browser fetches beside callbacks: the timeline's spans and the exported files
 security      what the server lets in and what browsers may do with what it sends
 shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
@@ -18,8 +19,9 @@ upload_field  a field to drop a file on, its callback, and the message about a f
 
 from dashboard.frame.cards import LIVE, aria, card, facts, graph, legend, plain_table, plot, scrolled, tiles
 from dashboard.frame.clientside import effect, in_browser, keep_in_address
-from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail, remarks
+from dashboard.frame.controls import CONTROLS, SLIDERS, cluster_options, profile_options, rail
 from dashboard.frame.panels import add_panel, as_html, toast
+from dashboard.frame.remarks import remarks
 from dashboard.frame.routes import add_routes
 from dashboard.frame.security import LOCAL, secure
 from dashboard.frame.shell import Page

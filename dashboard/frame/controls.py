@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from importlib import import_module
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import log2
 from typing import Any
 
 import dash_mantine_components as dmc
 from dash import html
-from plotly.io.json import to_json_plotly
 
 import partitioners
 from dashboard.frame.rail_fields import number, select, slider, two
 from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import (
+    MOST_CHUNKS,
     MOST_DEVICES,
     MOST_MICROBATCHES,
     MOST_SAMPLES,
@@ -28,22 +25,18 @@ from dashboard.state.configuration import (
 )
 from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome, batch_of
-from dashboard.state.sizes import DEGREES, batch_sizes, degrees, microbatch_counts
+from dashboard.state.sizes import DEGREES
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
-from simulator.units import format_bandwidth, format_time
 from simulator.workload import Profile
 
 BY_STRATEGY = "by the strategy"
-OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "recomputation")
+OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "chunks", "recomputation")
 """Fields that only some strategies take."""
-SHARED = ("nothing", "optimizer state", "gradients, too", "parameters, too")
-"""What replicas share out, by stage of ZeRO."""
 GONE = {"display": "none"}
 SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
 
@@ -93,6 +86,8 @@ CONTROLS: tuple[Control, ...] = (
     Control("pipeline"),
     Control("context"),
     Control("expert"),
+    Control("chunks"),
+    Control("shard_group"),
     Control("zero_stage"),
     Control("recomputation"),
     Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
@@ -120,6 +115,10 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         two(
             number("context", "Context degree", set_to, minimum=1, maximum=MOST_DEVICES),
             number("expert", "Expert degree", set_to, minimum=1, maximum=MOST_DEVICES),
+        ),
+        two(
+            number("chunks", "Virtual stages", set_to, minimum=0, maximum=MOST_CHUNKS),
+            number("shard_group", "Shard group", set_to, minimum=0, maximum=MOST_DEVICES),
         ),
         two(
             number("zero_stage", "ZeRO stage", set_to, minimum=0, maximum=3),
@@ -157,6 +156,8 @@ def applies(field: str, now: Configuration, profile: Profile) -> bool:
     by_network = {
         "context": bool(tokens) or now.context > 1,
         "expert": any(layer.routing for layer in profile.layers) or now.expert > 1,
+        "chunks": now.pipeline > 1 or now.chunks > 1,
+        "shard_group": now.strategy in SHARES_STATES and (bool(tokens) or now.shard_group > 0),
         "recomputation": bool(tokens) or now.recomputation != "none",
         "zero_stage": now.strategy in SHARES_STATES,
         "schedule": not tokens or ("schedule" in taken and (now.strategy != "megatron" or now.pipeline > 1)),
@@ -169,7 +170,7 @@ def profile_options(store: Store) -> list[dict[str, Any]]:
     profiles = store.profiles.everything()
     names = _labels(list(profiles))
     groups: dict[str, list[dict[str, str]]] = {
-        "Language models": [{"value": name, "label": name} for name in store.cards],
+        "Language models": [{"value": name, "label": label(name)} for name in store.cards],
         "Measured on GPUs": [],
         "Measured on CPUs": [],
     }
@@ -199,118 +200,3 @@ def cluster_options(store: Store) -> list[dict[str, str]]:
     names = _labels(list(store.clusters.everything()))
     uploaded = [{"value": key, "label": name} for key, name in names.items()]
     return [*({"value": name, "label": name} for name in catalogue.presets()), *uploaded]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Remark:
-    """The text below a control, values that it offers, whether it is disabled because it has no effect, or gone."""
-
-    text: str = ""
-    disabled: bool = False
-    gone: bool = False
-    offers: tuple[int, ...] = ()
-
-    def description(self, control: str) -> Any:
-        """The text, and the offered values as buttons that page.js sets the control to, as the browser gets them."""
-        if not self.offers:
-            return self.text
-        buttons = []
-        for value in self.offers:
-            sets: dict[str, Any] = {"data-set": control, "data-value": str(value)}
-            buttons.append(html.Button(f"{value}", className="offer", title=f"set to {value}", **sets))
-        return json.loads(to_json_plotly(html.Span([f"{self.text} " if self.text else "", *buttons])))
-
-
-def remarks(outcome: Outcome) -> Mapping[str, Remark]:
-    """For the fields that need one; a control that does not apply to the strategy or the network is gone."""
-    now, profile = outcome.configuration, outcome.profile
-    taken = partitioners.options(now.strategy)
-    plan = outcome.plan
-    remarks = {
-        "profile": Remark(text=_profile_remark(outcome)),
-        "cluster": Remark(text=_cluster_remark(now.cluster)),
-        "strategy": Remark(text=first_sentence(now.strategy)),
-        "batch_size": Remark(
-            text="" if now.batch_size else f"now {batch_of(now, outcome.profile)}",
-            offers=tuple(batch_sizes(now, outcome.profile)),
-        ),
-        **_state_remarks(outcome),
-        "schedule": Remark(text=f"now {plan.schedule}" if plan and now.schedule == OWN else ""),
-        "speed": Remark(text=f"×{now.speed:.3g}"),
-        **_link_remarks(outcome),
-    }
-    if plan and plan.strategy != now.strategy:
-        remarks["strategy"] = Remark(text=f"{first_sentence(now.strategy)} The plan here is by {plan.strategy}.")
-    if plan and now.microbatches is None and "microbatches" in taken:
-        remarks["microbatches"] = Remark(text=f"now {plan.microbatches}")
-    if "microbatches" in taken:
-        offers = tuple(microbatch_counts(now, outcome.profile))
-        remarks["microbatches"] = replace(remarks.get("microbatches", Remark()), offers=offers)
-    if set(DEGREES) <= set(taken):
-        remarks |= {name: Remark(offers=tuple(offers)) for name, offers in degrees(now, profile).items()}
-    if plan and not plan_synchronises(outcome):
-        text = "no layer has replicas, so nothing is synchronised"
-        remarks |= {"overlap": Remark(text=text, disabled=True)}
-    gone = (control.field for control in CONTROLS if not applies(control.field, now, profile))
-    return remarks | dict.fromkeys(gone, Remark(gone=True))
-
-
-def plan_synchronises(outcome: Outcome) -> bool:
-    """Whether any parameter is held by several devices."""
-    return bool(outcome.report and outcome.report.communication_bytes.synchronisation)
-
-
-def _profile_remark(outcome: Outcome) -> str:
-    """Where it was measured, and which times of this step were not, whose spread is part of the step's interval."""
-    made = "modelled for" if outcome.profile.notes.startswith("modelled") else "measured on"
-    text = f"{made} {outcome.profile.device or 'an unnamed device'}"
-    report = outcome.report
-    return f"{text}; {report.sizes_note}" if report and report.sizes_note else text
-
-
-def _cluster_remark(name: str) -> str:
-    return catalogue.read_preset(name).title if name in catalogue.presets() else "an uploaded file"
-
-
-@cache
-def first_sentence(strategy: str) -> str:
-    """The first line of a strategy's module."""
-    module = import_module(f"partitioners.{strategy.replace('-', '_')}")
-    return (module.__doc__ or "").strip().splitlines()[0]
-
-
-def _state_remarks(outcome: Outcome) -> dict[str, Remark]:
-    """What the optimizer keeps and what replicas share out, where it is left open."""
-    now, plan = outcome.configuration, outcome.plan
-    kept = {state: name for name, state in OPTIMIZERS.items()}
-    optimizer = f"now {kept.get(plan.optimizer_state, 'another')}" if plan and now.optimizer == OWN else ""
-    stage = plan.states.stage if plan else now.zero_stage
-    shared = f"now {stage}: shares {SHARED[stage]}" if plan else ""
-    return {"optimizer": Remark(text=optimizer), "zero_stage": Remark(text=shared, offers=(0, 1, 2, 3))}
-
-
-def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
-    now, cluster = outcome.configuration, outcome.cluster
-    if cluster is None:
-        return dict.fromkeys(SLIDERS[:4], Remark(text=outcome.reason, disabled=True))
-    hosts = {device.host for device in cluster.devices}
-    remarks = {}
-    for tier in ("inter", "intra"):
-        link = next((link for link in cluster.links if link.tier == tier), None)
-        why = f"no {tier} links" if link is None else ""
-        if tier == "inter" and len(hosts) == 1 and "intra" in cluster.tiers:
-            why = "one node only"
-        bandwidth = format_bandwidth(link.bandwidth_bytes_per_s) if link else ""
-        latency = format_time(link.latency_s) if link else ""
-        share = (
-            f", {link.achieved.median:.0%} of the line rate"
-            if link and link.line_rate_bytes_per_s and link.achieved
-            else ""
-        )
-        remarks[f"{tier}_bandwidth"] = Remark(
-            text=why or f"{bandwidth} (×{getattr(now, f'{tier}_bandwidth'):.3g}{share})", disabled=bool(why)
-        )
-        remarks[f"{tier}_latency"] = Remark(
-            text=why or f"{latency} (×{getattr(now, f'{tier}_latency'):.3g})", disabled=bool(why)
-        )
-    return remarks

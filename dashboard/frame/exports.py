@@ -12,7 +12,8 @@ import partitioners
 from dashboard.figures import span_columns
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Outcome, batch_of
+from dashboard.state.planning import batch_of
+from dashboard.state.simulating import Outcome
 from dashboard.state.splits import effective_split
 from simulator import collectives, files
 from simulator.cluster import Cluster
@@ -36,12 +37,13 @@ def command(outcome: Outcome) -> str:
     words += [] if now.overlap else ["--no-overlap"]
     words += ["--optimizer", now.optimizer] if now.optimizer != OWN else []
     words += ["--zero", str(now.zero_stage)] if now.zero_stage and now.strategy in SHARES_STATES else []
+    words += ["--shard-group", str(now.shard_group)] if now.shard_group and now.strategy in SHARES_STATES else []
     words += ["--seed", str(now.seed)]
     words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
     words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
-    for name in ("tensor", "pipeline", "context", "expert", "recomputation"):
+    for name in ("tensor", "pipeline", "context", "expert", "chunks", "recomputation"):
         value = getattr(now, name)
-        words += ["--set", f"{name}={value}"] if value not in (1, "none") and _takes(now, name) else []
+        words += ["--set", f"{name}={value}"] if value not in (0, 1, "none") and _takes(now, name) else []
     return shlex.join(words)
 
 

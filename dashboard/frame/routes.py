@@ -12,7 +12,7 @@ from dashboard.figures.partition import strategies as compared_strategies
 from dashboard.figures.partition_rows import Strip
 from dashboard.figures.standalone import Section, standalone
 from dashboard.frame.exports import EXPORTS, command
-from dashboard.state.alternatives import alternatives
+from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.columns import columns_of
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, Outcome
@@ -55,8 +55,7 @@ def add_routes(server: Flask, store: Store) -> None:
         run = outcome.run
         if run is None:
             return Response(NOTHING, mimetype="image/svg+xml")
-        options = alternatives(store.resolved(outcome.configuration), outcome.profile)
-        drawn = [(option, store.desk.glance(option)) for option in options]
+        drawn = list(glances_at_hand(store.desk, outcome).items())
         data = next((g.by_layer for option, g in drawn if g is not None and g.fits and option.strategy == "data"), None)
         columns = columns_of(outcome.profile, run.plan)
         best_s = min((g.step_s for _, g in drawn if g is not None and g.fits), default=0.0)

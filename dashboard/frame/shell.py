@@ -34,6 +34,21 @@ HELP = (
 )  # fmt: skip
 
 
+GLOSSARY = (
+    ("bubble", "time in which a device that computes has nothing to do, because others are not as far"),
+    ("max / mean load", "compute of the busiest device over the mean of all: 1 is balanced"),
+    ("exposed", "communication that a device waits for; what is overlapped costs nothing"),
+    ("between nodes", "bytes on links from one machine to another, the slower ones"),
+    ("λ − 1", "connectivity: on how many devices more than one a tensor is needed, so often it is sent"),
+    ("90% sure of", "the actual step lies between these with 90 % certainty: what the model may be off by, not how "
+                    "steps vary"),
+    ("MFU", "model FLOP per second over the peak of all devices; recomputation does not count"),
+    ("ZeRO stage", "replicas share out optimizer state (1), gradients, too (2), parameters, too (3)"),
+    ("border", "it fits by less than the prediction of memory is known to be off"),
+)  # fmt: skip
+"""What the words of the pages mean."""
+
+
 def layout(pages: Mapping[str, str]) -> Any:
     """The whole document; `pages` maps a path to its name in the header."""
     header = dmc.AppShellHeader(
@@ -94,8 +109,7 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
     in_browser(app, "address", links, Input("address", "data"), State("nav-paths", "data"))
     theme = [Output("mantine", "forceColorScheme"), Output("scheme", "data")]
     in_browser(app, "theme", theme, Input("theme-button", "n_clicks"), State("scheme", "data"))
-    help_inputs = Input("help-button", "n_clicks"), State("help", "opened")
-    in_browser(app, "help", Output("help", "opened"), *help_inputs, initial=False)
+    effect(app, "help", Input("help-button", "n_clicks"))
     effect(app, "copyLink", Input("copy-link", "n_clicks"))
     effect(app, "nameUploads", Input("page", "children"))
 
@@ -175,4 +189,7 @@ def _help() -> Any:
     for title, keys in HELP:
         rows = [html.Tr([html.Td(dmc.Kbd(key)), html.Td(what, style={"paddingLeft": 12})]) for key, what in keys]
         parts += [html.H2(title, className="card-title"), html.Table(html.Tbody(rows)), dmc.Space(h="md")]
-    return dmc.Drawer(parts, id="help", title="Keyboard", position="right", size="sm", zIndex=400)
+    words = [part for word, meaning in GLOSSARY for part in (html.Dt(html.Strong(word)), html.Dd(meaning))]
+    parts += [html.H2("Words", className="card-title"), html.Dl(words, className="glossary")]
+    closing = html.Form(html.Button("Close", className="menu-item"), method="dialog")
+    return html.Dialog([closing, *parts], id="help", className="help", role="dialog", **aria("Help"))

@@ -24,6 +24,8 @@ from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from simulator.run import Run
 
+MACHINE = ("balance-graph", "traffic-graph", "split-graph", "memory-graph", "topology-graph", "links-graph")
+
 
 def add(app: Dash, store: Store) -> None:
     """Register the callbacks of the figures and of the selection."""
@@ -32,45 +34,38 @@ def add(app: Dash, store: Store) -> None:
 
 
 def _add_figures(app: Dash, store: Store) -> None:
-    """Two requests: the figures of the first screen, and those below it. The page redraws what has changed."""
+    """Two requests, one of each tab: the page draws what is seen, and of that what has changed."""
 
-    def above(sent: Mapping[str, Any]) -> dict[str, Any]:
-        """sent: query, base, selection, and the views `by`, `phase`, `scale` and `split`."""
-        query, selection = sent["query"], sent.get("selection") or {}
-        outcome, before = _pair(store, query, sent.get("base"))
-        drawn = grid_panel(outcome, selection)
-        if outcome.run is None or outcome.cluster is None:
-            empty = dict.fromkeys(("balance-graph", "traffic-graph", "split-graph"), message(outcome.undrawn))
-            return {**drawn, "figures": drawn["figures"] | empty, "html": {"detail": ""}}
-        run, cluster = outcome.run, outcome.cluster
-        phase = None if sent["phase"] == "all" else sent["phase"]
-        figures = {
-            "balance-graph": load_balance(run, cluster, before, selection.get("device"), selection.get("group"))
-            if sent["by"] == "device"
-            else layer_balance(run, cluster, selection.get("layer")),
-            "traffic-graph": traffic_matrix(run, cluster, phase, sent["scale"] == "log", selection.get("group")),
-            "split-graph": _split(outcome, store, sent.get("base"), sent["split"]),
-        }
-        words = {"detail": as_html(_detail(outcome, run, selection, query))}
-        return {**drawn, "figures": drawn["figures"] | figures, "html": drawn["html"] | words}
-
-    def below(sent: Mapping[str, Any]) -> dict[str, Any]:
+    def answer(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: query, base and selection."""
+        query, selection = sent["query"], sent.get("selection") or {}
+        outcome, _ = _pair(store, query, None)
+        drawn = grid_panel(outcome, selection)
+        detail = _detail(outcome, outcome.run, selection, query) if outcome.run else None
+        return {**drawn, "html": {**drawn["html"], "detail": as_html(detail)}}
+
+    def machine(sent: Mapping[str, Any]) -> dict[str, Any]:
+        """sent: query, base, selection, and the views `by`, `phase`, `scale` and `split`."""
+        selection = sent.get("selection") or {}
         outcome, before = _pair(store, sent["query"], sent.get("base"))
         if outcome.run is None or outcome.cluster is None:
-            return {
-                "figures": dict.fromkeys(("memory-graph", "topology-graph", "links-graph"), message(outcome.undrawn))
-            }
-        run, cluster = outcome.run, outcome.cluster
-        opened = (sent.get("selection") or {}).get("group")
-        return {"figures": {
-            "memory-graph": memory(run, cluster, before, opened),
-            "topology-graph": topology(run, cluster, opened),
-            "links-graph": link_use(run, cluster),
-        }}  # fmt: skip
+            return {"figures": dict.fromkeys(MACHINE, message(outcome.undrawn))}
+        run, cluster, group = outcome.run, outcome.cluster, selection.get("group")
+        phase = None if sent["phase"] == "all" else sent["phase"]
+        balance = (
+            load_balance(run, cluster, before, selection.get("device"), group)
+            if sent["by"] == "device"
+            else layer_balance(run, cluster, selection.get("layer"))
+        )
+        drawn = (
+            balance, traffic_matrix(run, cluster, phase, sent["scale"] == "log", group),
+            _split(outcome, store, sent.get("base"), sent["split"]), memory(run, cluster, before, group),
+            topology(run, cluster, group), link_use(run, cluster),
+        )  # fmt: skip
+        return {"figures": dict(zip(MACHINE, drawn, strict=True))}
 
-    add_panel(app.server, "above", above)
-    add_panel(app.server, "below", below)
+    add_panel(app.server, "answer", answer)
+    add_panel(app.server, "machine", machine)
     views = [Input(name, "value") for name in ("balance-by", "phase", "scale", "split-by")]
     effect(app, "views", *views)
 

@@ -1,4 +1,4 @@
-"""Explore: the partition figure. Its drawings come as SVG (frame/routes.py); here are its head, nets and candidates."""
+"""Explore: the partition figure. Its drawings come as SVG (frame/routes.py); here are its nets and candidates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from dashboard.words.fits import yardstick
-from dashboard.words.partition import NetLine, head_figures, head_sentence, heaviest_nets
+from dashboard.words.partition import NetLine, head_sentence, heaviest_nets
 from dashboard.words.volume import ByteUnit, volume_unit
 
 
@@ -29,11 +29,9 @@ class PartitionWords:
 
 
 def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance]) -> PartitionWords:
-    """Head, nets and candidates of an outcome beside the strategies that are known by now."""
+    """Sentence, nets and candidates of an outcome beside the strategies that are known by now."""
     if outcome.run is None or outcome.cluster is None or outcome.flows is None:
-        return PartitionWords(
-            words={"partition-head": None, "nets": None}, figures={"candidates-graph": candidates((), {}, "")}
-        )
+        return PartitionWords(words={"nets": None}, figures={"candidates-graph": candidates((), {}, "")})
     now = outcome.configuration
     shown = known.get(now.strategy) or store.glance(now)
     data = yardstick(known)
@@ -41,7 +39,6 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
     nets = heaviest_nets(outcome.profile, outcome.flows)
     return PartitionWords(
         words={
-            "partition-head": _head(shown, data, sentence),
             "nets": _nets(nets, volume_unit(outcome.flows.total_bytes)),
             "why": why(outcome, shown, known.get("data"), sentence),
         },
@@ -61,34 +58,23 @@ def _sentence(outcome: Outcome, shown: Glance, data: Glance | None) -> str:
 
 
 def partition_card() -> Any:
-    """The card with all of its parts."""
-    return card(
-        "partition",
-        "Partition: how each block is split, and what crosses",
-        [
-            html.Div(id="partition-head", className="partition-head"),
-            html.Div(
-                [html.Div(id=f"{name}-drawing", className="drawing") for name in ("partition", "strategies")],
-                className="partition-scroll", tabIndex=0, role="region", **aria("Partition of the network"),
-            ),
-            html.Div([
-                html.Div([html.H3("Ten heaviest nets (click one to light it up)", className="card-title"),
-                          html.Div(id="nets", **scrolled("Ten heaviest nets"))]),
-                html.Div([html.H3("Plans tried: bytes against the step", className="card-title"),
-                          plot("candidates-graph", 270, "Bytes of each plan tried against its step")]),
-            ], className="partition-below"),
-        ],
-        formats=("png", "svg", "csv"),
+    """The figure of the network and its strips."""
+    drawings = html.Div(
+        [html.Div(id=f"{name}-drawing", className="drawing") for name in ("partition", "strategies")],
+        className="partition-scroll", tabIndex=0, role="region", **aria("Partition of the network"),
     )  # fmt: skip
+    return card("partition", "Partition: how each block is split, and what crosses", [drawings])
 
 
-def _head(now: Glance, data: Glance | None, sentence: str) -> list[Any]:
-    figures = [
-        html.Div([html.Div(name, className="kpi-label"), html.Div(value, className="kpi-value"),
-                  html.Div(note, className="figure-note")])
-        for name, value, note in head_figures(now, data)
+def nets_card() -> Any:
+    """What crosses, net by net, and the plans that a search tried."""
+    parts = [
+        html.Div([html.H3("Ten heaviest nets (click one to light it up)", className="card-title"),
+                  html.Div(id="nets", **scrolled("Ten heaviest nets"))]),
+        html.Div([html.H3("Plans tried: bytes against the step", className="card-title"),
+                  plot("candidates-graph", 270, "Bytes of each plan tried against its step")]),
     ]  # fmt: skip
-    return [html.P(sentence, className="partition-sentence"), html.Div(figures, className="partition-figures")]
+    return card("crossing", "What crosses", [html.Div(parts, className="partition-below")], formats=())
 
 
 def _nets(lines: Sequence[NetLine], unit: ByteUnit) -> Any:

@@ -8,22 +8,15 @@ from typing import Any
 from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import (
-    BY_STRATEGY,
-    CONTROLS,
-    GONE,
-    SLIDERS,
-    Remark,
-    cluster_options,
-    plan_options,
-    remarks,
-)
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS, cluster_options, plan_options
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
+from dashboard.frame.remarks import Remark, remarks
 from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_partition import whole_answer
-from dashboard.pages._explore_strategies import best_key, glances_at_hand, ran, strategies_table
+from dashboard.pages._explore_strategies import best_key, ran, strategies_table
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
 from dashboard.state import uploads
+from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration, from_values
 from dashboard.state.inventory import label
@@ -63,7 +56,7 @@ def opened(store: Store, tab: str, now: Configuration, baseline: Configuration |
 def _parts(store: Store, outcome: Outcome, pinned: Outcome | Simulation | None) -> dict[str, Any]:
     """Numbers, sentence, strip and what else a step's answer says, components by their ids."""
     before = pinned if isinstance(pinned, Outcome) else None
-    glances = glances_at_hand(store, outcome) if outcome.report else {}
+    glances = glances_at_hand(store.desk, outcome) if outcome.report else {}
     return {
         "kpis": kpi_row(outcome, before),
         "verdict": verdict(outcome),

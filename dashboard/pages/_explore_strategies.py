@@ -11,11 +11,11 @@ from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
 from dashboard.pages._explore_words import advice_words, loads, searching
 from dashboard.state.advice import advise, moves, too_large
-from dashboard.state.alternatives import alternatives
+from dashboard.state.alternatives import alternatives, glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.simulating import Glance, Outcome, glance_of
+from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import ByteUnit, shown_unit
@@ -39,7 +39,7 @@ def add(app: Dash, store: Store) -> None:
         # What searches comes last, and of it the strategies before the changes; what is shown is made already.
         wanted = sorted([*options[known_now is None :], *tried], key=lambda option: searches(option.strategy))
         waiting = store.desk.want(wanted, str(sent["tab"])[:64], sent.get("number"))
-        glances = glances_at_hand(store, outcome)
+        glances = glances_at_hand(store.desk, outcome)
         left = len(set(waiting) & set(tried))
         ready = [f"{left} left", *(option.strategy for option, glance in glances.items() if glance is not None)]
         if waiting and ready == sent.get("ready"):
@@ -66,15 +66,6 @@ def best_key(outcome: Outcome) -> str:
     return f"{outcome.took_s:.3f}"
 
 
-def glances_at_hand(store: Store, outcome: Outcome) -> dict[Configuration, Glance | None]:
-    """The strategies in figures as far as they are known, the shown one first: of a search, its best plan so far."""
-    now = outcome.configuration
-    glances = {option: store.desk.glance(option) for option in alternatives(now, outcome.profile)}
-    if glances[now] is None and outcome.report is not None:
-        glances[now] = glance_of(outcome)
-    return glances
-
-
 def ran(glances: Mapping[Configuration, Glance | None]) -> dict[str, Glance]:
     """Those with a run, by the names of their strategies; an uploaded plan before what its strategy makes."""
     known: dict[str, Glance] = {}
@@ -87,7 +78,7 @@ def ran(glances: Mapping[Configuration, Glance | None]) -> dict[str, Glance]:
 def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     """One row per strategy, the shown one first; its name switches to it."""
     known = [glance.step_s for _, glance in rows if glance is not None and glance.fits]
-    titles = ("strategy", "step, 9 of 10", "moved", "between nodes", "max / mean", "peak memory", "limited by")
+    titles = ("strategy", "step, 90% sure of", "moved", "between nodes", "max / mean", "peak memory", "limited by")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     unit = shown_unit(glance for _, glance in rows)
     body = [_row(i, now, glance, min(known, default=0.0), unit) for i, (now, glance) in enumerate(rows)]

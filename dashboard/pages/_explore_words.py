@@ -79,7 +79,7 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
         text += f"Data parallelism {data.fit} and is no yardstick. "
         data = None
     if shown is not None and data is not None and data.configuration != now:
-        faster = against(shown.step_s, data.step_s, time=True)
+        faster = against(shown.step_s, data.step_s)
         text += f"{faster[:1].upper()}{faster[1:]} ({format_time(data.step_s)}). "
     text += moved_words(shown, data) if shown is not None else ""
     return html.Div([html.Strong(name), text, reason])
@@ -171,12 +171,12 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
     elif not options:
         text = f"None of {advice.settings} single changes makes this step shorter."
     else:
-        text = "Try: " if outcome.run else "What would run: "
+        text = "Try: " if outcome.report else "What would run: "
     lost = f"Largest loss: {advice.loss.name}, {advice.loss.ratio:.0%} of device time. " if advice.loss else ""
     buttons = [
         html.Button(
             _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
-            title=f"9 of 10 steps: {ends}" if (ends := seconds_range(option.interval_s)) else None,
+            title=f"90% sure of {ends}" if (ends := seconds_range(option.interval_s)) else None,
             **loads(option.move.configuration),
         )
         for option in options
@@ -185,13 +185,13 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
 
 
 def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
-    words = f"{option.move.words}: {format_time(option.step_s)}"
-    if outcome.run is None:
+    words, report = f"{option.move.words}: {format_time(option.step_s)}", outcome.report
+    if report is None:
         return words
-    shorter = f"{words} ({option.step_s / outcome.run.report.step_s - 1:+.0%})"
+    shorter = f"{words} ({option.step_s / report.step_s - 1:+.0%})"
     if not option.fits:
         return f"{shorter}, does not fit either"
-    return shorter if outcome.run.report.fits else f"{shorter}, fits"
+    return shorter if report.fits else f"{shorter}, fits"
 
 
 def task_detail(outcome: Outcome, task: int) -> Any:

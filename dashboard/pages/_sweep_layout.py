@@ -17,11 +17,16 @@ from dashboard.state.sweeps import PARAMETERS
 from dashboard.words.sweep import QUANTITIES, axis_title
 
 NONE = "none"
+FIRST = "inter_bandwidth_bytes_per_s"
 """The value of the second parameter where one is swept."""
 
 
-def sweep_page(now: Configuration) -> Any:
-    """The whole page; `now` is what it sweeps around."""
+FORM = ("strategies", "x", "x-values", "y", "y-values")
+"""The fields that say what is swept, which stand in the address."""
+
+
+def sweep_page(now: Configuration, own: Mapping[str, str], strategies: Sequence[str]) -> Any:
+    """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. strategies: usual ones."""
     quantity = dmc.Select(
         id="sweep-quantity", data=_quantities(), value="step_s", size="xs", allowDeselect=False, **aria("Quantity"),
     )  # fmt: skip
@@ -40,7 +45,8 @@ def sweep_page(now: Configuration) -> Any:
             dcc.Store(id="sweep-seen"),
             dcc.Store(id="sweep-base", data=now.query()),
             dcc.Interval(id="sweep-tick", interval=700),
-            _form(),
+            dcc.Store(id="own-names", data=list(FORM)),
+            _form(own, strategies),
             html.Div(id="sweep-problem", role="alert"),
             dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
                        html.Div(id="sweep-explore", **LIVE)], gap="lg"),
@@ -60,22 +66,26 @@ def sweep_page(now: Configuration) -> Any:
     )  # fmt: skip
 
 
-def _form() -> Any:
+def _form(own: Mapping[str, str], strategies: Sequence[str]) -> Any:
+    known = partitioners.strategies()
+    named = [name for name in own.get("strategies", "").split(",") if name in known]
+    x, y = (own[axis] if own.get(axis) in PARAMETERS else other for axis, other in (("x", FIRST), ("y", NONE)))
     names = [{"value": name, "label": axis_title(name)} for name in PARAMETERS]
     plain = {"w": 170, "size": "xs"}
-    first = "inter_bandwidth_bytes_per_s"
     fields = [
         dmc.MultiSelect(
-            id="sweep-strategies", label="Strategies", data=list(partitioners.strategies()),
-            value=["data", "pipeline", "owt"], w=330, size="xs",
+            id="sweep-strategies", label="Strategies", data=list(known),
+            value=named or list(dict.fromkeys(strategies)), w=330, size="xs",
         ),
-        dmc.Select(id="sweep-x", label="Parameter", data=names, value=first, allowDeselect=False, **plain),
-        dmc.TextInput(id="sweep-x-values", label="Values", value=PARAMETERS[first], **plain),
+        dmc.Select(id="sweep-x", label="Parameter", data=names, value=x, allowDeselect=False, **plain),
+        dmc.TextInput(id="sweep-x-values", label="Values", value=own.get("x-values", PARAMETERS[x])[:200], **plain),
         dmc.Select(
-            id="sweep-y", label="Second parameter", data=[{"value": NONE, "label": "none"}, *names], value=NONE,
+            id="sweep-y", label="Second parameter", data=[{"value": NONE, "label": "none"}, *names], value=y,
             allowDeselect=False, **plain,
         ),
-        dmc.TextInput(id="sweep-y-values", label="Its values", value="", **plain),
+        dmc.TextInput(
+            id="sweep-y-values", label="Its values", value=own.get("y-values", PARAMETERS.get(y, ""))[:200], **plain,
+        ),
         dmc.Button("Start", id="sweep-start", size="xs"),
         dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
         dmc.Button("Resume", id="sweep-resume", size="xs", variant="default", disabled=True),
@@ -99,7 +109,7 @@ def columns_of_table(swept: Sequence[str], rows: Sequence[Mapping[str, Any]] = (
         column("strategy", "strategy", 100),
         *[column(name, axis_title(name), 135) for name in swept if name != "strategy"],
         step,
-        column("expected", f"in 9 of 10 ({QUANTITIES['step_s'].unit})", 175, sortable=False),
+        column("expected", f"90% sure of ({QUANTITIES['step_s'].unit})", 175, sortable=False),
         *others,
         column("status", "status", 90, flex=1, minWidth=90, tooltipField="status"),
     ]

@@ -104,7 +104,7 @@ def _numbers(outcome: ValidatedRun) -> dict[str, str]:
     measured = outcome.actual_memory_bytes
     return {
         "step predicted": format_time(outcome.predicted_s),
-        "in 9 of 10 runs": seconds_range(outcome.interval_s),
+        "90% sure of": seconds_range(outcome.interval_s),
         "step actual": f"{format_time(outcome.actual_s)}, median of {rounds}",
         "drift": drift if count > 1 else "not known of one round",
         "spread of steps": f"{format_time(outcome.actual_spread_s)} ({outcome.actual_spread_s / outcome.actual_s:.1%})",

@@ -11,7 +11,6 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.breakdown import breakdown
-from dashboard.figures.convergence import accuracy_over_time
 from dashboard.frame.cards import aria, card, graph, legend, plain_table, scrolled
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
@@ -19,7 +18,6 @@ from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import causes
 from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
-from dashboard.state.convergence import accuracy_curves, has_curves
 from dashboard.state.inventory import label
 from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
@@ -27,7 +25,7 @@ from dashboard.state.store import Store
 from dashboard.words.comparison import ComparedQuantity, device_time, measured, results, settings
 from dashboard.words.moves import Change, device_changes, moved_layers
 from simulator.errors import UnknownNameError
-from simulator.units import format_duration, format_time
+from simulator.units import format_time
 from traces.results.executions import Execution
 from traces.results.timeline_comparison import Comparison
 
@@ -115,7 +113,7 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
     present = store.outcome(now)
     if against == BASELINE:
         before, after = Side(name="Baseline", outcome=store.outcome(base)), Side(name="Now", outcome=present)
-        return _sides(before, after, None, _accuracy(store, present))
+        return _sides(before, after, None)
     try:
         outcome, compared = store.actual(now, against)
     except UnknownNameError as error:
@@ -125,16 +123,16 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
     return _sides(Side(name="Predicted", outcome=present), actual, more)
 
 
-def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -> Any:
-    """The whole comparison; `more`: the two task by task; `accuracy`: cards about their convergence."""
+def _sides(before: Side, after: Side, more: Any) -> Any:
+    """The whole comparison; `more`: the two task by task."""
     both = (before, after)
     shown = [
         {"query": side.outcome.configuration.query() + side.suffix if side.outcome.run else None,
-         "message": side.outcome.reason}
+         "message": side.outcome.undrawn}
         for side in both
     ]  # fmt: skip
     names = (before.name.lower(), after.name.lower())
-    if any(side.outcome.run is None for side in both):
+    if any(side.outcome.report is None for side in both):
         return dmc.Stack([
             dcc.Store(id="pair", data=shown), _settings(before, after),
             *(_partition(i, side) for i, side in enumerate(both)), _timelines(both),
@@ -151,7 +149,6 @@ def _sides(before: Side, after: Side, more: Any, accuracy: Sequence[Any] = ()) -
         ], cols={"base": 1, "lg": 2}, spacing="sm"),
         _timelines(both),
         *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
-        *accuracy,
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
     ], gap="sm")  # fmt: skip
 
@@ -181,25 +178,6 @@ def _devices(before: Outcome, after: Outcome) -> Any:
 def _change(change: Change) -> Any:
     before, after, words, tone = change
     return [f"{before} → {after} ", html.Span(words, className=f"kpi-change {tone}")]
-
-
-def _accuracy(store: Store, present: Outcome) -> list[Any]:
-    """When each strategy reaches which accuracy, where the network's convergence was measured."""
-    if not has_curves(present):
-        return []
-    curves = accuracy_curves(store, present.configuration)
-    target = next((curve.reached.target for curve in curves if curve.reached is not None), None)
-    drawn = _with(graph("accuracy-graph", 340, "Accuracy over simulated time; the table beside it holds the targets"),
-                  accuracy_over_time(curves, target))  # fmt: skip
-    rows = [
-        [curve.strategy, format_duration(curve.reached.seconds.median),
-         f"{format_duration(curve.reached.seconds.low)} to {format_duration(curve.reached.seconds.high)}",
-         f"{curve.reached.samples.interval.median:,.0f}", curve.reached.samples.source]
-        for curve in curves if curve.reached is not None
-    ]  # fmt: skip
-    table = plain_table(("strategy", f"to {target or 0:.0%}", "over the trials", "samples", "from"), rows)
-    title = "Accuracy over simulated time (star: the target; band: trials of the fastest)"
-    return [card("accuracy", title, [dmc.SimpleGrid([drawn, table], cols={"base": 1, "lg": 2}, className="columns")])]
 
 
 def _settings(before: Side, after: Side) -> Any:
@@ -245,7 +223,8 @@ def _timeline(number: int, side: Side) -> Any:
 def _partition(number: int, side: Side) -> Any:
     outcome, name = side.outcome, side.name.lower()
     if outcome.run is None or outcome.cluster is None:
-        return dmc.Alert(outcome.reason, title=f"{side.name} cannot run", color="red", variant="light")
+        title = f"{side.name} cannot run" if outcome.report is None else f"{side.name} is counted, not drawn"
+        return dmc.Alert(outcome.undrawn, title=title, color="gray" if outcome.report else "red", variant="light")
     drawing = html.Div(id=f"partition-{number}-drawing", className="drawing")
     scroll = html.Div(drawing, className="partition-scroll", tabIndex=0, role="region", **aria(f"Partition of {name}"))
     return card(f"partition-{number}", f"Partition, {name}", [scroll])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
@@ -14,7 +14,7 @@ from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_step, _explore_strategies, _explore_tasks
 from dashboard.pages._explore_language import grid_card
-from dashboard.pages._explore_partition import partition_card
+from dashboard.pages._explore_partition import nets_card, partition_card
 from dashboard.pages._explore_tasks import tasks_card
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
@@ -47,10 +47,16 @@ def add(app: Dash, store: Store) -> Page:
                     className="rail", role="region", tabIndex=0, **aria("Controls"),
                 ),
                 html.Main(
-                    dmc.Stack([
-                        *_top(parts), _strategies(parts), grid_card(store, now), _timeline(), _three(), _below(),
-                    ], gap="sm"),
-                    id="results",
+                    [
+                        dmc.Stack([
+                            *_top(parts),
+                            _pane("answer", [_strategies(parts), grid_card(store, now), _timeline(), partition_card()]),
+                            _pane("machine", [nets_card(), _three(), _two(), tasks_card()]),
+                        ], gap="sm"),
+                        html.Div(id="detail", **LIVE),
+                        html.Button("Controls", id="to-controls"),
+                    ],
+                    id="results", **cast(Any, {"data-pane": "answer"}),
                 ),
             ],
             className="explore",
@@ -82,7 +88,21 @@ def _top(parts: Mapping[str, Any]) -> list[Any]:
         html.Div(parts.get("why"), id="why", className="why", **LIVE),
         html.Div(parts.get("chips"), id="chips", className="chips"),
         html.Div(id="advice", className="advice-place"),
-    ]
+        html.Div([_tab("answer", "Answer"), _tab("machine", "Machine")], className="tabs", role="tablist",
+                 **aria("What is shown of the step")),
+    ]  # fmt: skip
+
+
+def _tab(pane: str, title: str) -> Any:
+    more: dict[str, Any] = {"aria-selected": str(pane == "answer").lower(), "aria-controls": pane, "data-pane": pane}
+    return html.Button(title, id=f"tab-{pane}", role="tab", **more)
+
+
+def _pane(name: str, cards: list[Any]) -> Any:
+    """What a tab shows; assets/explore.js draws what is seen alone."""
+    return html.Div(
+        dmc.Stack(cards, gap="sm"), id=name, role="tabpanel", **cast(Any, {"aria-labelledby": f"tab-{name}"})
+    )
 
 
 def _timeline() -> Any:
@@ -109,7 +129,7 @@ def _timeline() -> Any:
     return card(
         "timeline-card",
         "Timeline",
-        [canvas, hint, html.Div(id="detail", **LIVE)],
+        [canvas, hint],
         controls=controls,
         formats=("png",),
     )
@@ -138,7 +158,7 @@ def _strategies(parts: Mapping[str, Any]) -> Any:
     return card("strategies-card", "Strategies, with these controls (click a name to switch)", [table], formats=())
 
 
-def _below() -> Any:
+def _two() -> Any:
     use = plot("links-graph", 260, "Utilisation of each link over time")
     tree = plot("topology-graph", 280, "Topology with link utilisation")
     cards = [
@@ -146,5 +166,4 @@ def _below() -> Any:
         card("topology", "Network: how busy each link was", [tree]),
     ]
     two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
-    links = card("links", "Link utilisation over the step", [use])
-    return dmc.Stack([partition_card(), two, links, tasks_card()], id="below", gap="sm")
+    return dmc.Stack([two, card("links", "Link utilisation over the step", [use])], gap="sm")

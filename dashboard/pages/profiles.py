@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
-from dashboard.figures.layers import layer_times, network, scaling
+from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.style import Figure
 from dashboard.frame.cards import aria, card, facts, graph
 from dashboard.frame.controls import profile_options
@@ -17,52 +18,59 @@ from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, table
 from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.state import uploads
-from dashboard.state.configuration import Configuration
+from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
 
-EXPECTED = "a profile file as `shardscope capture` writes it; Export > profile.json on Explore gives an example"
+EXPECTED = "a profile as `shardscope capture` writes it, a model's config.json, or a model card in YAML"
 
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
 
+    def shown(key: str, address: Mapping[str, str]) -> Profile:
+        """A card as modelled on the machine of the address."""
+        return store.profile(replace(store.read(address["query"])[0], profile=key))
+
     @app.callback(
         Output("provenance", "children"),
         Output("layer-times-graph", "figure"),
-        Output("network-graph", "figure"),
         Output("layers", "rowData"),
         Output("scaling-layer", "data"),
         Output("scaling-layer", "value"),
         Output("explore-profile", "href"),
         Input("shown-profile", "value"),
+        State("address", "data"),
         prevent_initial_call=False,
     )
-    def show(key: str) -> tuple[Any, ...]:
-        profile = store.profile(replace(store.default(), profile=key))
+    def show(key: str, address: Mapping[str, str]) -> tuple[Any, ...]:
+        profile = shown(key, address)
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
         longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
-        href = f"/?v=1&profile={key}"
-        return _provenance(profile), layer_times(profile), network(profile), _rows(profile), layers, str(longest), href
+        href = f"/?{urlencode({'v': VERSION, 'profile': key}, safe='@')}"
+        return _provenance(profile), layer_times(profile), _rows(profile), layers, str(longest), href
 
     @app.callback(
         Output("scaling-graph", "figure"),
         Input("scaling-layer", "value"),
         State("shown-profile", "value"),
+        State("address", "data"),
         prevent_initial_call=True,
     )
-    def scale(layer: str | None, key: str) -> Figure:
-        profile = store.profile(replace(store.default(), profile=key))
+    def scale(layer: str | None, key: str, address: Mapping[str, str]) -> Figure:
+        profile = shown(key, address)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
     def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        key = store.profiles.put(name, uploads.profile(file, name))
-        kept = dmc.Alert(f"{key} is kept until the dashboard ends.", title="Profile uploaded", color="green")
+        is_card = uploads.is_card(file, name)
+        key = store.put_card(file, name) if is_card else store.profiles.put(name, uploads.profile(file, name))
+        title = "Model card uploaded" if is_card else "Profile uploaded"
+        kept = dmc.Alert(f"{key} is kept until the dashboard ends.", title=title, color="green")
         return profile_options(store), key, kept
 
     outputs = Output("shown-profile", "data"), Output("shown-profile", "value"), Output("uploaded", "children")
-    on_upload(app, "upload", outputs, keep, lambda error: refused(error, "Not a profile", EXPECTED))
+    on_upload(app, "upload", outputs, keep, lambda error: refused(error, "Not a profile or card", EXPECTED))
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now)
@@ -79,16 +87,12 @@ def _page(store: Store, now: Configuration) -> Any:
     return html.Main(
         dmc.Stack([
             html.H1("Profiles", className="page-title"),
-            dmc.Group([choice, drop("upload", "a profile", ".json"), link], align="end"),
+            dmc.Group([choice, drop("upload", "a profile or model card", ".json, .yaml"), link], align="end"),
             html.Div(id="uploaded", role="alert"),
             html.Div(id="provenance"),
             card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
-            dmc.SimpleGrid([
-                card("network", "Layers, repeated blocks folded (area = time, dark = parameters, arcs = skips)",
-                     [graph("network-graph", 260, "The network's blocks and skip connections")]),
-                card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
-                     controls=[layer]),
-            ], cols={"base": 1, "lg": 2}, spacing="sm"),
+            card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
+                 controls=[layer]),
             card("layers-card", "Layers", [_grid()], formats=()),
         ], gap="sm"),
         className="page",
@@ -97,16 +101,16 @@ def _page(store: Store, now: Configuration) -> Any:
 
 def _grid() -> Any:
     columns = [
-        column("layer", "layer", 150, flex=1, minWidth=150),
+        column("layer", "layer", 190, flex=1, minWidth=190),
         column("kind", "kind", 120),
-        column("inputs", "inputs", 150),
-        column("shape", "shape", 150),
-        column("forward_ms", "forward (ms)", 125, decimals=3),
-        column("backward_ms", "backward (ms)", 135, decimals=3),
-        column("parameters_mib", "parameters (MiB)", 150, decimals=3),
+        column("inputs", "inputs", 190, tooltipField="inputs"),
+        column("shape", "shape", 160),
+        column("forward_ms", "forward (ms)", 130, decimals=3),
+        column("backward_ms", "backward (ms)", 145, decimals=3),
+        column("parameters_mib", "parameters (MiB)", 165, decimals=3),
         column("output_mib", "output (MiB)", 125, decimals=3),
         column("saved_mib", "saved (MiB)", 125, decimals=3),
-        column("gflop", "GFLOP", 100, decimals=3),
+        column("gflop", "GFLOP", 120, decimals=3),
         column("points", "scaling points", 130, decimals=0),
     ]
     return table("layers", columns, 380)

@@ -13,8 +13,10 @@ from flask import Flask, Response, abort
 
 from dashboard.figures.style import message
 from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_off
+from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.pages._sweep_layout import NONE, columns_of_table, sweep_page
+from dashboard.pages._sweep_layout import FORM, NONE, columns_of_table, sweep_page
+from dashboard.state.alternatives import alternatives
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
@@ -31,9 +33,10 @@ def add(app: Dash, store: Store) -> Page:
     _add_running(app, store, sweeps)
     _add_figures(app, store, sweeps)
     _add_files(app, sweeps)
+    keep_in_address(app, *(Input(f"sweep-{name}", "value") for name in FORM))
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return sweep_page(now)
+        return sweep_page(now, own, [each.strategy for each in alternatives(now, store.profile(now))])
 
     return content
 
@@ -115,7 +118,7 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         done = [row for row in list(sweep.rows) if row["status"] == DONE]
         return (
             _progress(sweep), _list(own, sweep), columns_of_table(sweep.swept, done), not ticks, not running,
-            not stopped, best_by_value(done, sweep.swept), _files(sweep.number), now,
+            not stopped, best_by_value(done, sweep.swept, over=sweep.state == DONE), _files(sweep.number), now,
         )  # fmt: skip
 
 

@@ -204,12 +204,12 @@ def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
     mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
     return [
         column("run", "run", 480, flex=1, minWidth=480),
-        share_column("error", "error", 85, "+.1%"),
-        column("predicted_ms", "predicted (ms)", 125, decimals=1),
-        column("expected", "in 9 of 10 runs", 140, sortable=False, hide=not intervals),
-        column("actual_ms", "actual (ms)", 110, decimals=1),
-        column("spread_ms", "spread (ms)", 110, decimals=1),
-        column("predicted_mib", "predicted (MiB)", 135, decimals=1),
+        share_column("error", "error", 100, "+.1%"),
+        column("predicted_ms", "predicted (ms)", 140, decimals=1),
+        column("expected", "90% sure of", 165, sortable=False, hide=not intervals),
+        column("actual_ms", "actual (ms)", 120, decimals=1),
+        column("spread_ms", "spread (ms)", 120, decimals=1),
+        column("predicted_mib", "predicted (MiB)", 150, decimals=1),
         column("counted_mib", "counted (MiB)", 130, decimals=1),
         column("held_mib", "memory (MiB)", 130, decimals=1),
         column("measured_mib", "measured (MiB)", 140, decimals=1),

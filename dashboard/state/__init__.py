@@ -2,10 +2,7 @@
 
 advice         what to try next: a fixed list of single changes to a configuration, each simulated, the best one
                first
-blocks         a network folded for reading: consecutive blocks of layers that repeat become one row with a count
 configuration  what the user has set: a Configuration, and its two written forms, a URL query and a command line
-convergence    accuracy over simulated time: what each strategy's step makes of the measured curves of a network. No
-               Dash here
 inventory      profiles, clusters, runs ... that pages can name: those the server started with, and what users
                uploaded. No Dash
 measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
@@ -29,6 +26,8 @@ flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
 hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 simulating     from a configuration to its outcome; every cap is checked before planning
+planning       from a configuration to its cluster and its plan
+plans          every plan of a model on so many devices, ranked by the search of `compare`
 published      steps that others measured on GPUs and published, beside what was predicted of them
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
@@ -38,9 +37,7 @@ workers        lanes of work for worker processes, each piece of which can be en
 """
 
 from dashboard.state.advice import Advice, SimulatedMove, advise
-from dashboard.state.blocks import Block, folded
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration, from_values
-from dashboard.state.convergence import AccuracyCurve, accuracy_curves, has_curves
 from dashboard.state.inventory import label
 from dashboard.state.measures import (
     BUBBLE,
@@ -81,9 +78,7 @@ __all__ = [
     "PAUSED",
     "RUNNING",
     "SHIPPED",
-    "AccuracyCurve",
     "Advice",
-    "Block",
     "Configuration",
     "Glance",
     "Group",
@@ -96,15 +91,12 @@ __all__ = [
     "Stored",
     "Sweep",
     "Sweeps",
-    "accuracy_curves",
     "advise",
     "at_hand",
     "bundled",
     "configuration_of",
-    "folded",
     "from_values",
     "grouped",
-    "has_curves",
     "label",
     "layer_loads",
     "shares",

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any
 
 import partitioners
+from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
-from dashboard.state.configuration import MOST_MICROBATCHES, OWN, TIERS, Configuration
+from dashboard.state.configuration import MOST_MICROBATCHES, OWN, SHARES_STATES, TIERS, Configuration
+from dashboard.state.hardware import sequence_length
 from dashboard.state.measures import Share, shares
 from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.sizes import degrees
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
+from simulator.units import format_time
 
-MOST_TASKS = 60_000
-"""A step with more tasks than this is not re-simulated a dozen times for advice."""
+MOST_S = 5.0
+"""A step that takes longer than this to simulate is not simulated a dozen times again for advice."""
+AS_LONG = 0.005
+"""Steps that differ by less are as long as each other: then fewer bytes are better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +37,12 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMove:
-    """A move with the simulated step, in seconds, its interval as of Glance, and whether it fits into memory."""
+    """A move with the simulated step, in seconds, the bytes that it moves, its interval as of Glance, and whether it
+    fits into memory."""
 
     move: Move
     step_s: float
+    total_bytes: float
     interval_s: tuple[float, float] | None
     fits: bool
 
@@ -68,15 +77,18 @@ def moves(outcome: Outcome) -> Iterator[Move]:
     if now.plan:
         yield from _other_strategies(now)
         return
-    pieces = outcome.run.plan.microbatches if outcome.run else now.microbatches or 1
+    plan = outcome.plan
+    pieces = plan.microbatches if plan else now.microbatches or 1
     for count in (pieces * 2, pieces // 2):
         if 1 <= count <= MOST_MICROBATCHES and "microbatches" in partitioners.options(now.strategy):
             yield Move(words=f"micro-batches {pieces} → {count}", configuration=replace(now, microbatches=count))
-    schedule = outcome.run.plan.schedule if outcome.run else now.schedule
+    schedule = plan.schedule if plan else now.schedule
     for name in SCHEDULES:
         if name != schedule and now.strategy == "pipeline":
             yield Move(words=f"schedule {schedule} → {name}", configuration=replace(now, schedule=name))
     yield from _other_strategies(now)
+    if sequence_length(outcome.profile):
+        yield from _of_grids(outcome)
     if not now.overlap:
         yield Move(words="overlap gradient synchronisation", configuration=replace(now, overlap=True))
     if now.collective != "ring":
@@ -102,6 +114,26 @@ def _other_strategies(now: Configuration) -> Iterator[Move]:
                 yield Move(words=f"{words}, its own micro-batches", configuration=free)
 
 
+def _of_grids(outcome: Outcome) -> Iterator[Move]:
+    """Of a language model's grid: a degree doubled or halved, a stage of ZeRO or a kind of recomputation further."""
+    now, taken = outcome.configuration, partitioners.options(outcome.configuration.strategy)
+    for name, offered in degrees(now, outcome.profile).items():
+        set_to = getattr(now, name)
+        for degree in (set_to * 2, set_to // 2) if name in taken else ():
+            if degree in offered:
+                yield Move(words=f"{name} {set_to} → {degree}", configuration=replace(now, **{name: degree}))
+    stage = outcome.plan.states.stage if outcome.plan else now.zero_stage
+    for other in (stage + 1, stage - 1) if now.strategy in SHARES_STATES else ():
+        if 1 <= other <= 3:
+            yield Move(words=f"ZeRO stage {stage} → {other}", configuration=replace(now, zero_stage=other))
+    kinds = ("none", "selective", "full")
+    if "recomputation" in taken and now.recomputation in kinds:
+        much = kinds.index(now.recomputation)
+        for kind in (*kinds[:much][-1:], *kinds[much + 1 : much + 2]):
+            changed = replace(now, recomputation=kind)
+            yield Move(words=f"recomputation {now.recomputation} → {kind}", configuration=changed)
+
+
 def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
     """Simulate every move of a feasible or infeasible outcome and keep those that help.
 
@@ -109,21 +141,33 @@ def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
     """
     loss = largest_loss(outcome)
     if too_large(outcome):
-        note = f"Steps of more than {MOST_TASKS:,} tasks are not re-simulated for advice"
+        note = f"A step that takes {format_time(outcome.took_s)} to simulate is not simulated again for advice"
         return Advice(loss=loss, helpful=(), settings=0, note=note)
     helpful, settings = [], 0
-    for move in moves(outcome):
+    tried = list(moves(outcome))
+    for move in [*tried, *_of_table(store, outcome, tried)]:
         seen = (store.glance if waits else store.desk.glance)(move.configuration)
         settings += not move.hardware and seen is not None
         if seen is not None and seen.ran and _helps(seen, outcome):
-            helpful.append(SimulatedMove(move=move, step_s=seen.step_s, interval_s=seen.interval_s, fits=seen.fits))
-    helpful.sort(key=lambda simulated: (not simulated.fits, simulated.step_s))
+            helpful.append(SimulatedMove(
+                move=move, step_s=seen.step_s, total_bytes=seen.total_bytes, interval_s=seen.interval_s, fits=seen.fits,
+            ))  # fmt: skip
+    helpful.sort(key=lambda each: (not each.fits, round(log(each.step_s) / AS_LONG), each.total_bytes))
     return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
 
 def too_large(outcome: Outcome) -> bool:
-    """Whether the step is too large to be simulated a dozen times for advice."""
-    return outcome.report is not None and outcome.report.tasks > MOST_TASKS
+    """Whether the step takes too long to be simulated a dozen times for advice, but for a search for its plan."""
+    return outcome.report is not None and outcome.took_s > MOST_S and not searches(outcome.configuration.strategy)
+
+
+def _of_table(store: Store, outcome: Outcome, tried: Sequence[Move]) -> Iterator[Move]:
+    """The strategies beside it that are known by now and no single change: those that search, grids of their own."""
+    now, single = outcome.configuration, {move.configuration for move in tried}
+    for option, glance in glances_at_hand(store.desk, outcome).items():
+        if option not in single and option != now and glance is not None:
+            grid = f", tensor {option.tensor}" if option.tensor != now.tensor else ""
+            yield Move(words=f"strategy {now.strategy} → {option.strategy}{grid}", configuration=option)
 
 
 def largest_loss(outcome: Outcome) -> Share | None:
@@ -135,10 +179,10 @@ def largest_loss(outcome: Outcome) -> Share | None:
 
 
 def _helps(simulated: Glance, outcome: Outcome) -> bool:
-    """Shorter by at least 0.5 % and no worse in memory, or fitting where the present one does not."""
-    if outcome.run is None:
+    """Shorter and no worse in memory, or fitting where the present one does not."""
+    report = outcome.report
+    if report is None:
         return True
-    report = outcome.run.report
     if simulated.fits != report.fits:
         return simulated.fits
-    return simulated.step_s < report.step_s * 0.995
+    return simulated.step_s < report.step_s * (1 - AS_LONG)

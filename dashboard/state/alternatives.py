@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dashboard.state.configuration import Configuration
+from dashboard.state.desk import Desk
 from dashboard.state.hardware import sequence_length
+from dashboard.state.simulating import Glance, Outcome, glance_of
 from dashboard.state.sizes import degrees
 from simulator.workload import Profile
 
@@ -20,6 +22,15 @@ def alternatives(now: Configuration, profile: Profile) -> tuple[Configuration, .
     """`now` first, then what the menu makes of the other strategies, the quick ones before those that search."""
     others = LANGUAGE_STRATEGIES if sequence_length(profile) else STRATEGIES
     return now, *(_with(now, name, profile) for name in others if now.plan or name != now.strategy)
+
+
+def glances_at_hand(desk: Desk, outcome: Outcome) -> dict[Configuration, Glance | None]:
+    """The strategies in figures as far as they are known, the shown one first: of a search, its best plan so far."""
+    now = outcome.configuration
+    glances = {option: desk.glance(option) for option in alternatives(now, outcome.profile)}
+    if glances[now] is None and outcome.report is not None:
+        glances[now] = glance_of(outcome)
+    return glances
 
 
 def _with(now: Configuration, strategy: str, profile: Profile) -> Configuration:

@@ -16,6 +16,7 @@ VERSION = "1"
 MOST_DEVICES = 1024
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
+MOST_CHUNKS = 64
 TIERS = ("inter", "intra")
 """Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
 OWN = "own"
@@ -35,7 +36,9 @@ class Configuration:
     preset says of its tiers; 1 leaves its measured curves in place. plan: the identity of an uploaded plan, which then
     says everything that the strategy would, and the batch; empty without. optimizer OWN is what `simulate` takes.
     tensor, pipeline, context, expert: degrees of a strategy that takes them; what the first three leave of the devices
-    are replicas. zero_stage: of what replicas share out, 0 the strategy's own. recomputation: as strategies name it.
+    are replicas. chunks: virtual stages of a device, 0 as the schedule has them. shard_group: replicas that share out
+    states among them, 0 all. zero_stage: of what replicas share out, 0 the strategy's own. recomputation: as strategies
+    name it.
     """
 
     profile: str
@@ -60,6 +63,8 @@ class Configuration:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    chunks: int = 0
+    shard_group: int = 0
     zero_stage: int = 0
     recomputation: str = "none"
     plan: str = ""
@@ -173,6 +178,8 @@ _READERS: Mapping[str, Reader] = {
     "pipeline": _number("pipeline", 1, MOST_DEVICES, whole=True),
     "context": _number("context", 1, MOST_DEVICES, whole=True),
     "expert": _number("expert", 1, MOST_DEVICES, whole=True),
+    "chunks": _number("chunks", 0, MOST_CHUNKS, whole=True),
+    "shard_group": _number("shard_group", 0, MOST_DEVICES, whole=True),
     "zero_stage": _number("zero_stage", 0, 3, whole=True),
     "recomputation": _one_of(lambda: RECOMPUTATION),
     "plan": _identity,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from dashboard.state.blocks import folded
 from simulator.plan import Plan
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
+
+_LONGEST = 24
+"""Layers of a block at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +59,33 @@ def block_in(profile: Profile, layers: tuple[int, ...]) -> range:
 
     Empty where the network repeats nothing, or the stage holds no whole block.
     """
-    repeated = [block for block in folded(profile) if block.repeats > 1]
+    repeated = list(_repeated(profile))
     if not repeated:
         return range(0)
-    block, held = max(repeated, key=lambda each: each.seconds), set(layers)
-    starts = range(block.first, block.last + 1, block.length)
-    whole = [
-        range(start, start + block.length) for start in starts if held.issuperset(range(start, start + block.length))
-    ]
+    seconds = [layer.forward_s + layer.backward_s for layer in profile.layers]
+    every = max(repeated, key=lambda runs: sum(seconds[runs[0].start : runs[-1].stop]))
+    whole = [run for run in every if set(layers).issuperset(run)]
     return whole[len(whole) // 2] if whole else range(0)
+
+
+def _repeated(profile: Profile) -> Iterator[list[range]]:
+    """Runs of layers of the same kinds and joins that follow each other; where several do, those that cover most."""
+    marks = [
+        (layer.kind, tuple(i - profile.index[name] for name in layer.inputs)) for i, layer in enumerate(profile.layers)
+    ]
+    at = 0
+    while at < len(marks):
+        length, count = max(
+            ((n, _repeats(marks, at, n)) for n in range(1, _LONGEST + 1)),
+            key=lambda each: (each[0] * (each[1] - 1), -each[0]),
+        )
+        if count > 1:
+            yield [range(at + i * length, at + (i + 1) * length) for i in range(count)]
+        at += length * count if count > 1 else 1
+
+
+def _repeats(marks: Sequence[object], at: int, length: int) -> int:
+    block, count = marks[at : at + length], 1
+    while len(block) == length and marks[at + count * length : at + (count + 1) * length] == block:
+        count += 1
+    return count

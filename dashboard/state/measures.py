@@ -37,9 +37,9 @@ COMPUTE, OVERLAPPED = "compute", "overlapped"
 _AWAITED = {"forward": "activations", "backward": "gradients", "synchronisation": "all-reduce"}
 EXPOSED = {phase: f"wait: {_AWAITED.get(phase, phase)}" for phase in PHASES}
 """What a device that does not compute waits for, by the phase of the transfers in flight."""
-WAITING, BUBBLE, IDLE = "wait: transfers", "bubble", "no work"
-NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), WAITING, BUBBLE, IDLE)
-_LOST = frozenset((*EXPOSED.values(), WAITING, BUBBLE, IDLE))
+WAITING, LAUNCHES, BUBBLE, IDLE = "wait: transfers", "host launches", "bubble", "no work"
+NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), WAITING, LAUNCHES, BUBBLE, IDLE)
+_LOST = frozenset((*EXPOSED.values(), WAITING, LAUNCHES, BUBBLE, IDLE))
 _MOST_BY_PHASE = 64
 """Workers up to which waiting is told apart by phase, which looks at every task for each of them."""
 
@@ -55,7 +55,7 @@ def shares(run: Run, cluster: Cluster) -> Shares:
         used = run.report.devices[: cluster.workers]
         none = (0.0,) * (1 + len(EXPOSED))
         rows = [
-            np.array([d.compute_s, *none, d.exposed_communication_s, d.bubble_s + d.launch_s, d.idle_s]) for d in used
+            np.array([d.compute_s, *none, d.exposed_communication_s, d.launch_s, d.bubble_s, d.idle_s]) for d in used
         ]
     else:
         rows = list(_device_seconds(run, cluster))
@@ -102,7 +102,8 @@ def _device_seconds(run: Run, cluster: Cluster) -> Floats:
         seen = covered
     beside = busy + covered_s(start_s[transfers], end_s[transfers], ends, count) - seen
     waiting, works, none = run.report.step_s - seen, busy > 0, np.zeros(count)
-    rest = [np.where(works, waiting, 0.0), np.where(works, 0.0, waiting)]
+    bubble = np.minimum([device.bubble_s for device in run.report.devices], waiting)  # the others wait for their host
+    rest = [np.where(works, waiting - bubble, 0.0), np.where(works, bubble, 0.0), np.where(works, 0.0, waiting)]
     seconds: Floats = np.maximum(np.stack([busy - beside, beside, *exposed, none, *rest], axis=1), 0.0)
     return seconds[: cluster.workers]
 

@@ -14,20 +14,17 @@ from math import inf
 
 import numpy as np
 
-import partitioners
 from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
 from dashboard.state.caps import MOST_TASKS, is_counted, require_size, require_small, searches
-from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
+from dashboard.state.configuration import Configuration
 from dashboard.state.flows import Flows, flows_of
-from simulator import collectives
+from dashboard.state.planning import Tell, build_plan, changed_cluster, usual_cluster
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
-from simulator.language_models.training_stack import optimizer_state_of, runtime_of
+from simulator.language_models.training_stack import runtime_of
 from simulator.memory_fit import Fit
-from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
-from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS, Plan, StepSettings, Synchronisation
+from simulator.plan import Plan
 from simulator.report.interval import StepInterval, step_interval
 from simulator.report.metrics import Report
 from simulator.run import Run, expected_interval, run, step_report
@@ -40,7 +37,6 @@ MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
 SEARCH_S = 60.0
 """Seconds after which a search ends with the best plan that it has tried; one that has none then is given up later."""
-Tell = Callable[[str], None]
 Show = Callable[["Outcome"], None]
 
 
@@ -129,7 +125,7 @@ class Outcome:
 class Glance:
     """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
 
-    interval_s: the seconds between which 9 of 10 steps are expected, None where nothing is known of that.
+    interval_s: the seconds between which the step is with 90 % certainty, None where nothing is known of that.
     between_bytes, by_layer: None without a run; of activations and of gradients, shape (layers, 2).
     """
 
@@ -256,67 +252,6 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
 def _named(plan: Plan, now: Configuration) -> Plan:
     """A plan that a search tried, under the name that the search would give it."""
     return replace(plan, strategy=f"{now.strategy} (as {plan.strategy})" if plan.strategy else now.strategy)
-
-
-def batch_of(configuration: Configuration, profile: Profile) -> int:
-    """Samples of a step: as set, else what suits the profile and the number of devices."""
-    return configuration.batch_size or profile.batch_for(configuration.devices)
-
-
-def usual_cluster(configuration: Configuration, uploaded: ClusterFile | None) -> Cluster:
-    """As many devices as asked of the preset, or of the uploaded file. Raises InputError, UnknownNameError."""
-    if uploaded is not None:
-        return topologies.take(uploaded.cluster, configuration.devices)
-    needed = collectives.load(configuration.collective).needs_server
-    return catalogue.read_cluster(configuration.cluster, devices=configuration.devices, needs_server=needed)
-
-
-def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
-    """`usual` with its links and speed changed as the configuration says."""
-    cluster = usual
-    for tier in usual.tiers:
-        bandwidth, latency = configuration.link_factors(tier)
-        link = next(link for link in usual.links if link.tier == tier)
-        if bandwidth != 1 or latency != 1:
-            cluster = cluster.with_tier(
-                tier,
-                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
-                latency_s=link.latency_s * latency,
-            )
-    return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
-
-
-def build_plan(
-    configuration: Configuration, profile: Profile, cluster: Cluster, runtime: Runtime = IDEAL, tell: Tell | None = None
-) -> Plan:
-    """The strategy's plan; controls that are of no use to it are left alone."""
-    used = partitioners.applicable(
-        configuration.strategy,
-        microbatches=configuration.microbatches,
-        seed=configuration.seed,
-        effort=configuration.effort,
-        imbalance=configuration.imbalance,
-        tensor=configuration.tensor,
-        pipeline=configuration.pipeline,
-        context=configuration.context,
-        expert=configuration.expert,
-        recomputation=configuration.recomputation,
-        progress=tell,
-    )
-    step = StepSettings(
-        batch_size=batch_of(configuration, profile),
-        microbatches=used.pop("microbatches", None),
-        schedule=None if configuration.schedule == OWN else configuration.schedule,
-        synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
-        optimizer_state=_optimizer_state(configuration, profile),
-        states=ParameterStates(stage=configuration.zero_stage if configuration.strategy in SHARES_STATES else 0),
-        runtime=runtime,
-    )
-    return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
-
-
-def _optimizer_state(configuration: Configuration, profile: Profile) -> float:
-    return optimizer_state_of(profile) if configuration.optimizer == OWN else OPTIMIZERS[configuration.optimizer]
 
 
 def stopped(request: Request, why: str, took_s: float) -> Outcome:

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
-from dashboard.state.hardware import sequence_length
-from dashboard.state.simulating import batch_of
-from partitioners._stages.block_layout import is_attention
-from partitioners.megatron import separable_units
+from dashboard.state.planning import batch_of
+from partitioners._grid_choices import divisible
+from partitioners._stages.block_layout import separable_units
+from simulator.language_models.grids import Divisible
 from simulator.workload import Profile
 
 DEGREES = ("tensor", "pipeline", "context", "expert")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What of a network degrees divide: pairs of (heads of queries, of keys), counts of experts, tokens, stages."""
-
-    heads: frozenset[tuple[int, int]]
-    experts: frozenset[int]
-    tokens: int
-    stages: int
-
-
-def limits_of(profile: Profile) -> Limits:
-    """Of a network without attention the layers alone limit the stages."""
-    attentions = [layer for layer in profile.layers if is_attention(layer)]
-    heads = set()
-    for layer in attentions:
-        keys, aligned = layer.geometry.groups, layer.geometry.aligned_inputs
-        read = [profile.layers[profile.index[name]] for name in layer.inputs if name not in aligned]
-        queries = {layer.channels * keys // each.channels if aligned else keys for each in read}
-        heads |= {(count, keys) for count in queries} if keys > 1 or aligned else set()
-    return Limits(
-        heads=frozenset(heads),
-        experts=frozenset(layer.routing.experts for layer in profile.layers if layer.routing),
-        tokens=sequence_length(profile),
-        stages=len(attentions) or len(separable_units(profile)),
-    )
 
 
 def replicas(now: Configuration) -> int:
@@ -53,7 +26,9 @@ def replicas(now: Configuration) -> int:
 
 def degrees(now: Configuration, profile: Profile) -> dict[str, list[int]]:
     """By name of a degree, its values that go with all others as they are."""
-    limits, batch = limits_of(profile), batch_of(now, profile)
+    limits, batch = divisible(profile), batch_of(now, profile)
+    if not limits.heads:  # without attention the layers alone limit the stages
+        limits = replace(limits, layers=len(separable_units(profile)))
     divisors = [count for count in range(1, now.devices + 1) if now.devices % count == 0]
 
     def offered(name: str) -> list[int]:
@@ -63,18 +38,19 @@ def degrees(now: Configuration, profile: Profile) -> dict[str, list[int]]:
     return {name: offered(name) for name in DEGREES}
 
 
-def _goes(now: Configuration, limits: Limits, batch: int) -> bool:
+def _goes(now: Configuration, limits: Divisible, batch: int) -> bool:
     """Whether the degrees divide what they cut, and every replica has a sample of each micro-batch."""
     count, microbatches = replicas(now), now.microbatches or 1
-    if not count or batch % microbatches or batch // microbatches < count or now.pipeline > limits.stages:
+    if not count or batch % microbatches or batch // microbatches < count or now.pipeline > limits.layers:
         return False
-    whole = all(q % now.tensor == 0 and not max(now.tensor, k) % min(now.tensor, k) for q, k in limits.heads)
-    parts = now.context == 1 or (limits.tokens > 0 and limits.tokens % (now.context * now.tensor) == 0)
+    heads, keys = limits.heads, limits.key_heads
+    whole = not heads or (heads % now.tensor == 0 and not max(now.tensor, keys) % min(now.tensor, keys))
+    parts = now.context == 1 or limits.sequence % (now.context * now.tensor) == 0 < limits.heads
     shared = now.expert == 1 or (
-        bool(limits.experts)
+        limits.experts > 0
         and count * now.context % now.expert == 0
         and not max(now.context, now.expert) % min(now.context, now.expert)
-        and all(experts % now.expert == 0 for experts in limits.experts)
+        and limits.experts % now.expert == 0
     )
     return whole and parts and shared
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from urllib.parse import parse_qsl
+from weakref import finalize
 
+from dashboard.state import uploads
 from dashboard.state.alternatives import in_a_node
 from dashboard.state.configuration import Configuration, from_query
 from dashboard.state.desk import Desk
 from dashboard.state.inventory import Inventory, label
-from dashboard.state.simulating import Glance, Outcome, Request, glance_of, usual_cluster
+from dashboard.state.planning import usual_cluster
+from dashboard.state.simulating import Glance, Outcome, Request, glance_of
 from dashboard.state.validations import Stored
 from dashboard.state.workers import Workers
 from simulator import files
@@ -24,6 +30,7 @@ from simulator.language_models.card_files import cards as shipped_cards
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network import catalogue
 from simulator.network.catalogue import ClusterFile
+from simulator.owned_files import folder_prefix
 from simulator.plan import Plan
 from simulator.report.metrics import measure
 from simulator.run import Run
@@ -67,8 +74,10 @@ class Store:
         )
         self.cards = dict(cards or {}) | {name: name for name in shipped_cards()}
         self._first = first
+        self._folder = ""
+        """Of uploaded cards, made for the first."""
         self._modelled: dict[tuple[str, str], Profile] = {}
-        self.desk = Desk(self._request)
+        self.desk = Desk(self.request)
 
     def default(self) -> Configuration:
         """What the first screen shows: the hypergraph's plan on GPUs like the first profile's, else a pipeline.
@@ -107,6 +116,20 @@ class Store:
             problems.append(f"the plan {configuration.plan[:60]} is not kept here: drop its file again")
             configuration = replace(configuration, plan="")
         return replace(configuration, profile=profile), problems
+
+    def put_card(self, text: bytes, filename: str) -> str:
+        """Keep an uploaded model card, in a file as the others; its identity. Raises InputError."""
+        uploads.card(text, filename)
+        name = Path(filename).stem[:60] or "upload"
+        key = f"{name}@{sha256(text).hexdigest()[:10]}"
+        if not self._folder:
+            self._folder = mkdtemp(prefix=folder_prefix())
+            finalize(self, rmtree, self._folder, ignore_errors=True)
+        path = Path(self._folder) / key.partition("@")[2] / f"{name}{Path(filename).suffix[:8]}"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text)
+        self.cards[key] = str(path)
+        return key
 
     def employ(self, workers: Workers | None) -> None:
         """Let `workers` simulate from now on."""
@@ -193,7 +216,8 @@ class Store:
         preset = configuration.cluster in catalogue.presets()
         return None if preset else self.clusters.get(configuration.cluster)
 
-    def _request(self, configuration: Configuration) -> Request:
+    def request(self, configuration: Configuration) -> Request:
+        """What simulating a resolved configuration needs. Raises UnknownNameError."""
         profile = self.profile(configuration)
         plan = self.plans.get(configuration.plan) if configuration.plan else None
         return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)

@@ -15,7 +15,7 @@ from typing import Any
 
 import partitioners
 from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
-from dashboard.state.simulating import batch_of, changed_cluster
+from dashboard.state.planning import batch_of, changed_cluster
 from dashboard.state.sizes import DEGREES
 from dashboard.state.store import Store
 from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
@@ -51,7 +51,7 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "recomputation"})
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "chunks", "recomputation"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2
@@ -251,6 +251,10 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
     }
     if base.optimizer != OWN:
         parameters["optimizer_state"] = OPTIMIZERS[base.optimizer]
+    if base.chunks:
+        parameters["chunks"] = base.chunks
+    if base.shard_group:
+        parameters["shard_group"] = base.shard_group
     if base.zero_stage:
         parameters["zero_stage"] = base.zero_stage
     if base.microbatches is not None:

@@ -12,6 +12,8 @@ from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES
 from simulator import file_gate, files
 from simulator.elastic.scenario import Scenario, read_scenario
 from simulator.errors import InputError, require
+from simulator.language_models import card_files
+from simulator.language_models.model_card import ModelCard
 from simulator.network.catalogue import ClusterFile, read_cluster_file
 from simulator.owned_files import temporary_folder
 from simulator.plan import Plan
@@ -21,6 +23,7 @@ from traces.results.validations import Validation
 
 MOST_UPLOAD_BYTES = 20 * 10**6
 MOST_LAYERS = 2000
+MOST_BLOCKS = 200
 MOST_SCALING_POINTS = 64
 MOST_LAYER_S, MOST_LAYER_BYTES = 1e5, 10**15
 MOST_SHARDS = 2_000_000
@@ -50,6 +53,20 @@ def profile(text: bytes, filename: str) -> Profile:
     require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
     _require_real(profile)
     return profile
+
+
+def is_card(text: bytes, filename: str) -> bool:
+    """Whether it is a model card, or a model's config.json, rather than a profile. Raises InputError."""
+    return _read(text, filename, card_files.is_card)
+
+
+def card(text: bytes, filename: str) -> ModelCard:
+    """The model card in `text`. Raises InputError as `profile` does."""
+    card = _read(
+        text, filename, lambda path: card_files.read_card(path if path.suffix == ".json" else _plain_yaml(path))
+    )
+    require(card.layers <= MOST_BLOCKS, "layers", card.layers, f"at most {MOST_BLOCKS} here")
+    return card
 
 
 def plan(text: bytes, filename: str) -> Plan:

@@ -19,6 +19,9 @@ from dashboard.state.simulating import Outcome, Request, simulated
 from simulator.owned_files import folder_prefix
 from simulator.workload import Profile
 
+Answer = Callable[[Request, Connection], tuple[str, Any]]
+"""From a request to the last word on it; words before that go through the connection."""
+
 
 class NotStartedError(Exception):
     """No worker process could start; says why."""
@@ -27,12 +30,15 @@ class NotStartedError(Exception):
 class WorkerProcess:
     """A process and the pipe to it, through which every profile goes once."""
 
-    def __init__(self, context: Any, niceness: int) -> None:
-        """context: of multiprocessing. Raises NotStartedError, for one where the machine has no room for it."""
+    def __init__(self, context: Any, niceness: int, answer: Answer | None = None) -> None:
+        """context: of multiprocessing. answer: what it does with a request, by default `_simulate`.
+
+        Raises NotStartedError, for one where the machine has no room for it.
+        """
         try:
             self.pipe, other = context.Pipe()
             try:
-                self._process = context.Process(target=_work, args=(other, niceness), daemon=True)
+                self._process = context.Process(target=_work, args=(other, niceness, answer or _simulate), daemon=True)
                 self._process.start()
             except BaseException:
                 self.pipe.close()
@@ -107,7 +113,7 @@ def _without_profile(part: Request | Outcome) -> Any:
     return replace(part, profile=cast(Profile, None))
 
 
-def _work(pipe: Connection, niceness: int) -> None:
+def _work(pipe: Connection, niceness: int, answer: Answer) -> None:
     """The life of a worker process: requests in, outcomes out, until the other end is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(niceness)
@@ -123,16 +129,19 @@ def _work(pipe: Connection, niceness: int) -> None:
             return
         try:
             profile = profiles.setdefault(request.configuration.profile, request.profile)
-            whole = replace(request, profile=profile)
-            outcome, glance = simulated(
-                whole,
-                lambda words: pipe.send(("progress", words)),
-                lambda best: pipe.send(("best", _without_profile(best))),
-            )
-            answer: tuple[str, Any] = "done", (outcome and _without_profile(outcome), glance)
+            last = answer(replace(request, profile=profile), pipe)
         except Exception as error:  # whatever a plan that nobody foresaw does
-            answer = "failed", f"{type(error).__name__}: {error}"
-        pipe.send(answer)
+            last = "failed", f"{type(error).__name__}: {error}"
+        pipe.send(last)
+
+
+def _simulate(request: Request, pipe: Connection) -> tuple[str, Any]:
+    outcome, glance = simulated(
+        request,
+        lambda words: pipe.send(("progress", words)),
+        lambda best: pipe.send(("best", _without_profile(best))),
+    )
+    return "done", (outcome and _without_profile(outcome), glance)
 
 
 def _end_after(parent_ended: Callable[[], None]) -> None:

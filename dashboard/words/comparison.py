@@ -62,15 +62,15 @@ def settings(before: Configuration, after: Configuration) -> list[ComparedQuanti
 
 def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
     """The quantities of both outcomes, without changes in per cent of unlike ones; empty unless both ran."""
-    if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
+    old, new = before.report, after.report
+    if old is None or new is None:
         return []
-    old, new = before.run.report, after.run.report
     rows = _rows(_QUANTITIES, old, new)
-    sides = (before.run, before.cluster), (after.run, after.cluster)
-    then, now = (between_nodes_bytes(run, cluster) for run, cluster in sides)
-    at = next(i for i, row in enumerate(rows) if row.name == "bytes in all") + 1
-    moved = volume_unit(new.communication_bytes.total).words
-    rows.insert(at, _row("bytes between nodes", then, now, moved, more=False))
+    far = [between_nodes_bytes(side.run, side.cluster) for side in (before, after) if side.run and side.cluster]
+    if len(far) == 2:  # tasks that are not held each are not looked at each
+        at = next(i for i, row in enumerate(rows) if row.name == "bytes in all") + 1
+        moved = volume_unit(new.communication_bytes.total).words
+        rows.insert(at, _row("bytes between nodes", far[0], far[1], moved, more=False))
     fit = ComparedQuantity(name="memory", before=old.fit, after=new.fit)
     shown = [rows[0], *_expected(before, after), fit, *rows[1:]]
     return [replace(row, change=other, tone=SAME) for row in shown] if (other := unlike(after, before)) else shown
@@ -107,7 +107,7 @@ def device_time(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
 def _expected(before: Outcome, after: Outcome | None) -> list[ComparedQuantity]:
     """Between which times the steps are expected; `after` is None where it is no prediction."""
     old, new = (seconds_range(side.interval_s) if side else "" for side in (before, after))
-    return [ComparedQuantity(name="9 of 10 steps", before=old, after=new)] if old or new else []
+    return [ComparedQuantity(name="90% sure of", before=old, after=new)] if old or new else []
 
 
 def measured(predicted: Outcome, actual: Outcome) -> list[ComparedQuantity]:

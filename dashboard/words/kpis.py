@@ -49,7 +49,7 @@ def interval_hint(interval: StepInterval, step_s: float) -> str:
     middle = f", around {format_time(interval.middle_s)} as devices vary" if interval.middle_s != step_s else ""
     parts = ", ".join(f"{cause} {format_time(max(sides))}" for cause, sides in interval.parts.items())
     unknown = f"; not included: {'; '.join(interval.unknown)}" if interval.unknown else ""
-    return f"; 9 of 10 steps within the range below it{middle}, by {parts}{unknown}" if parts else unknown
+    return f"; 90% sure of the range below it{middle}, by {parts}{unknown}" if parts else unknown
 
 
 def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: StepInterval | None = None) -> list[Kpi]:
@@ -81,7 +81,7 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
             change, tone = difference(read(report), read(baseline), more=more, points=ratio)
         tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
     if interval is not None and interval.parts and (ends := seconds_range((interval.low_s, interval.high_s))):
-        tiles[0] = replace(tiles[0], note=f"9 of 10: {ends}")
+        tiles[0] = replace(tiles[0], note=f"90% sure: {ends}")
     if fullest.memory_bytes:
         tiles[-1] = replace(tiles[-1], note=f"of {format_bytes(fullest.memory_bytes)}")
     return tiles

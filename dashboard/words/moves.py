@@ -21,14 +21,14 @@ Change = tuple[str, str, str, str]
 
 def moved_layers(before: Outcome, after: Outcome) -> tuple[str, list[tuple[str, str, str]]]:
     """How many layers stand elsewhere, in a sentence, and (layers, before, after) of each stretch of them in order."""
-    if before.run is None or after.run is None:
+    plans = [side.plan for side in (before, after) if side.plan]
+    reports = [side.report for side in (before, after) if side.report]
+    if len(plans) < 2 or len(reports) < 2:
         return "", []
     names = [layer.name for layer in after.profile.layers]
     if names != [layer.name for layer in before.profile.layers]:
         return "The two networks are not the same, so their layers cannot be set side by side.", []
-    old, new = (
-        [effective_split(side.run.plan.placements[name]) for name in names] for side in (before, after) if side.run
-    )
+    old, new = ([effective_split(plan.placements[name]) for name in names] for plan in plans)
     moved = [i for i in range(len(names)) if old[i] != new[i]]
     seconds = [layer.forward_s + layer.backward_s for layer in after.profile.layers]
     share = sum(seconds[i] for i in moved) / (sum(seconds) or 1.0)
@@ -38,7 +38,7 @@ def moved_layers(before: Outcome, after: Outcome) -> tuple[str, list[tuple[str, 
             enumerate(moved), key=lambda ranked: (ranked[1] - ranked[0], old[ranked[1]], new[ranked[1]])
         )
     ]
-    devices = [[use.name for use in side.run.report.devices] for side in (before, after) if side.run]
+    devices = [[use.name for use in report.devices] for report in reports]
     rows = [
         (_between(names, same), _where(old[same[0]], devices[0]), _where(new[same[0]], devices[1]))
         for same in stretches
@@ -53,14 +53,14 @@ def device_changes(before: Outcome, after: Outcome) -> list[tuple[str, tuple[Cha
 
     Empty unless both ran on as many workers.
     """
-    if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
+    if before.report is None or after.report is None or before.cluster is None or after.cluster is None:
         return []
     if before.cluster.workers != after.cluster.workers:
         return []
-    old, new = before.run.report.devices, after.run.report.devices
+    old, new = before.report.devices, after.report.devices
     quantities: tuple[tuple[Callable[[DeviceUse], float], Callable[[float], str]], ...] = (
         (lambda use: use.compute_s, format_time),
-        (lambda use: use.sent_bytes, volume_unit(after.run.report.communication_bytes.total).words),
+        (lambda use: use.sent_bytes, volume_unit(after.report.communication_bytes.total).words),
         (lambda use: use.peak_memory_bytes, format_bytes),
     )
     rows = []

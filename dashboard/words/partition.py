@@ -10,10 +10,8 @@ import numpy as np
 from dashboard.state.columns import Column, by_column
 from dashboard.state.flows import BETWEEN, Flows
 from dashboard.state.simulating import Glance
-from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.taskgraph import Floats
-from simulator.units import format_time
 from simulator.workload import Profile
 
 _HEAVIEST = 10
@@ -109,29 +107,10 @@ def moved_words(now: Glance, data: Glance | None) -> str:
     return f"It moves {unit.words(now.total_bytes)} a step, {far} between nodes (data parallelism: {other}). "
 
 
-def against(now: float, other: float, *, time: bool = False) -> str:
-    """e.g. "10.4× less than data parallelism", "+20 % against data parallelism", "as much as data parallelism"."""
-    if not other or not now:
-        return "" if now == other else "data parallelism: none" if not other else "none here"
-    ratio = other / now
+def against(step_s: float, data_s: float) -> str:
+    """e.g. "10.4× faster than data parallelism", "4.2× slower than data parallelism", "as fast as data parallelism"."""
+    ratio = data_s / step_s
     if abs(ratio - 1) < 0.005:
-        return f"as {'fast' if time else 'much'} as data parallelism"
-    if ratio >= 1.1:
-        return f"{ratio:.1f}× {'faster than' if time else 'less than'} data parallelism"
-    return f"{now / other - 1:+.0%} against data parallelism"
-
-
-def head_figures(now: Glance, data: Glance | None) -> list[tuple[str, str, str]]:
-    """(name, value, against data parallelism) of bytes, bytes between nodes, step and balance."""
-    if now.between_bytes is None:
-        return []
-    other = data if data is not None and data.ran and data.configuration != now.configuration else None
-    unit = volume_unit(now.total_bytes)
-    notes = seconds_range(now.interval_s), against(now.step_s, other.step_s, time=True) if other else ""
-    return [
-        ("moved per step", unit.words(now.total_bytes), against(now.total_bytes, other.total_bytes) if other else ""),
-        ("of it between nodes", unit.words(now.between_bytes),
-         against(now.between_bytes, other.between_bytes or 0.0) if other else ""),
-        ("step", format_time(now.step_s), "; ".join(note for note in notes if note)),
-        ("max / mean load", f"{now.load_balance_ratio:.2f}", f"{now.computing} devices compute"),
-    ]  # fmt: skip
+        return "as fast as data parallelism"
+    words = f"{max(ratio, 1 / ratio):.1f}×" if max(ratio, 1 / ratio) >= 1.1 else f"{abs(step_s / data_s - 1):.0%}"
+    return f"{words} {'faster' if ratio > 1 else 'slower'} than data parallelism"

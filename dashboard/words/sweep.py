@@ -50,11 +50,12 @@ def axis_title(column: str) -> str:
     return QUANTITIES[column].title if column in QUANTITIES else column_title(column)
 
 
-def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> str:
+def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], *, over: bool = True) -> str:
     """A sentence on the shortest step: which strategy wins for which values of the parameter, or which value does.
 
-    rows: points that ran. With several parameters, the best point alone.
+    rows: points that ran. With several parameters, the best point alone. over: whether none is left to run.
     """
+    lead = "" if over else "So far: "
     ran = [row for row in rows if row.get("step_s") is not None]
     if not ran:
         return ""
@@ -63,8 +64,8 @@ def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> st
     if "strategy" not in swept or len(parameters) != 1:
         values = ", ".join(f"{name.replace('_', ' ')} {value_text(name, best.get(name))}" for name in parameters)
         step = f"{_STEP.words(best['step_s'])}{expected(best)}"
-        return f"The shortest step, {step}, is of {best['strategy']} with {values}."
-    return _winners(ran, parameters[0])
+        return f"{lead}The shortest step, {step}, is of {best['strategy']} with {values}."
+    return lead + _winners(ran, parameters[0])
 
 
 def expected(row: Mapping[str, Any]) -> str:

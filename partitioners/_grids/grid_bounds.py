@@ -14,7 +14,7 @@ what 1F1B, interleaved or not, keeps in flight, are the least of its peak.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
@@ -22,10 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from partitioners._grid_choices import grid_settings
 from partitioners._grids.grid_plan import grid_plan
-from partitioners._stages.block_layout import is_attention
-from partitioners.megatron import pipeline_stages, separable_units
+from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
@@ -34,6 +32,7 @@ from simulator.lowering.schedules import round_length
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
+from simulator.plan import OPTIMIZERS, Plan
 from simulator.run import step_report
 from simulator.sweep.bounds import ROUNDING, Bound
 from simulator.workload import Profile
@@ -57,12 +56,13 @@ class GridBounds:
 
     def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
-        self._passes: dict[TrainingGrid, PassSeconds] = {}
+        self._passes: dict[tuple[TrainingGrid, bool], PassSeconds] = {}
         self._blocks: dict[tuple[int, str], list[int]] = {}
 
-    def bound(self, grid: TrainingGrid) -> Bound:
-        """Of `grid`. Raises InputError where no plan has it."""
-        passes, blocks = self._of_passes(grid), self._of_stages(grid)
+    def bound(self, grid: TrainingGrid, *, simulated: bool = True) -> Bound:
+        """Of `grid`. simulated: otherwise a block adds its compute alone, which is known sooner and bounds no memory
+        otherwise. Raises InputError where no plan has it."""
+        passes, blocks = self._of_passes(grid, simulated), self._of_stages(grid)
         last = len(blocks) - 1
         stages_s = [
             count * passes.block_s + passes.before_s * (stage == 0) + passes.behind_s * (stage == last)
@@ -98,11 +98,11 @@ class GridBounds:
     def _state_bytes(self, grid: TrainingGrid) -> tuple[float, float, float]:
         """Of parameters with their gradients and optimizer state on a device that shares all that it can: of a block,
         of what stands before the blocks and of what stands behind them."""
-        settings = grid_settings(grid, self._profile, self._stack)
-        states, owners = settings.states, grid.shard_group or grid.replicas
+        stack, owners = self._stack, grid.shard_group or grid.replicas
+        states = stack.states(grid.zero_stage)
         part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
-        held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * settings.optimizer_state
-        copied = self._stack.runtime.bucket_copies and states.stage < 2
+        held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * OPTIMIZERS[stack.optimizer]
+        copied = stack.runtime.bucket_copies and states.stage < 2
         dense, routed, before, behind = (size / grid.tensor for size in self._parameter_bytes)
         replicated = held + (copied and grid.replicas > 1)
         routed *= held + (copied and grid.replicas > grid.expert)
@@ -134,45 +134,59 @@ class GridBounds:
             self._blocks[stages, layout] = [int(starts[run.start : run.stop].sum()) for run in runs]
         return self._blocks[stages, layout]
 
-    def _of_passes(self, grid: TrainingGrid) -> PassSeconds:
+    def _of_passes(self, grid: TrainingGrid, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
         data = max(1, grid.expert // grid.context)
         alone = replace(
             grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0
         )  # fmt: skip
-        if alone not in self._passes:
-            self._passes[alone] = self._simulated_passes(alone)
-        return self._passes[alone]
+        key = alone, simulated
+        if key not in self._passes:
+            made = self._simulated_passes(alone) if simulated else self._computed_passes(alone)
+            self._passes[key] = made
+        return self._passes[key]
 
     def _simulated_passes(self, alone: TrainingGrid) -> PassSeconds:
+        """With what two blocks take more than one."""
         cluster = take(self._cluster, alone.devices)
-        steps_s, models = [], []
-        for layers in (1, 2):
-            profile = _of_blocks(self._profile, layers)
-            stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
-            plan = grid_plan(alone, profile, cluster, stack)
-            steps_s.append(step_report(profile, cluster, plan, runtime=stack.runtime).step_s)
-            models.append((profile, ShardedModel(profile, plan)))
-        profile, model = models[0]
-        ends_s, ends = [0.0, 0.0], profile.index["norm"]
-        for position, layer in enumerate(profile.layers):
-            if not layer.name.startswith("blocks."):
-                ends_s[position >= ends] += float(model.pass_seconds(position)[:, 0].sum())
-        columns = model.pass_columns()
-        first = np.cumsum([0, *(len(devices) for devices in model.devices)])
-        again = {name for segment in model.plan.recomputed for name in segment}
-        kept = [
-            i for i, layer in enumerate(profile.layers) if block_number(layer.name) == 0 and layer.name not in again
+        steps_s = [
+            step_report(profile, cluster, plan, runtime=stack.runtime).step_s
+            for profile, plan, stack in (self._of_blocks(alone, layers) for layers in (1, 2))
         ]
-        saved = ordered_sum(float(columns[2, first[i]]) for i in kept)
+        return replace(self._of_passes(alone, False), block_s=steps_s[1] - steps_s[0])
+
+    def _of_blocks(self, alone: TrainingGrid, layers: int) -> tuple[Profile, Plan, TrainingStack]:
+        """The first blocks as a network of their own, their plan, and the stack without launches."""
+        stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
+        profile = _of_blocks(self._profile, layers)
+        return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack
+
+    def _computed_passes(self, alone: TrainingGrid) -> PassSeconds:
+        """With the seconds that a device computes in a block."""
+        profile, plan, _ = self._of_blocks(alone, 1)
+        model = ShardedModel(profile, plan)
+        columns, ends = model.pass_columns(), profile.index["norm"]
+        first = np.cumsum([0, *(len(devices) for devices in model.devices)])
+        again = {name for segment in plan.recomputed for name in segment}
+        block = [i for i, layer in enumerate(profile.layers) if block_number(layer.name) == 0]
+        kept = [i for i in block if profile.layers[i].name not in again]
+
+        def total(column: int, positions: Iterable[int]) -> float:
+            return ordered_sum(float(columns[column, first[i]]) for i in positions)
+
+        before, behind = (
+            [i for i in part if i not in block] for part in (range(ends), range(ends, len(profile.layers)))
+        )
+        saved = total(2, kept)
         if alone.recomputation == "full":  # a block's input stays, which is the output of the one before
-            saved = float(columns[3, first[profile.index["blocks.0.add_ffn"]]])
-        behind = ordered_sum(float(columns[2, first[i]]) for i in range(ends, len(profile.layers)))
-        loss = first[profile.index["cross_entropy"]]
+            saved = total(3, [profile.index["blocks.0.add_ffn"]])
         return PassSeconds(
-            block_s=steps_s[1] - steps_s[0], before_s=ends_s[0], behind_s=ends_s[1],
-            saved_bytes=saved, behind_bytes=behind + float(columns[4, loss]),
-        )  # fmt: skip
+            block_s=2 * total(0, block) - total(0, kept) + total(1, block),
+            before_s=total(0, before) + total(1, before),
+            behind_s=total(0, behind) + total(1, behind),
+            saved_bytes=saved,
+            behind_bytes=total(2, behind) + total(4, [profile.index["cross_entropy"]]),
+        )
 
 
 _NO_LAUNCHES: dict[str, Any] = {

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from shlex import quote
 from typing import Any
 
 import partitioners
+from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_options, grid_settings
 from simulator.cluster import Cluster
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
-from simulator.plan import Plan
+from simulator.parameter_states import ParameterStates
+from simulator.plan import Plan, StepSettings
 from simulator.workload import Profile
 
 
 def simulate_options(grid: TrainingGrid) -> str:
     """What `shardscope simulate` is told to simulate the grid."""
-    own = (f"--set {quote(f'{name}={value}')}" for name, value in grid_options(grid).items())
-    words = [f"--strategy {grid.strategy}", *own, f"--zero {grid.zero_stage}" if grid.zero_stage else ""]
-    words += [f"--shard-group {grid.shard_group}" if grid.shard_group else ""]
-    words += [f"--microbatches {grid.accumulation}", f"--batch-size {grid.batch}"]
-    return " ".join(filter(None, words))
+    states = ParameterStates(stage=grid.zero_stage, group=grid.shard_group)
+    step = StepSettings(batch_size=grid.batch, microbatches=grid.accumulation, states=states)
+    return StrategyChoice(strategy=grid.strategy, step=step, own=grid_options(grid)).words
 
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:

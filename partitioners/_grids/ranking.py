@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
+from partitioners import StrategyChoice, choices
+from partitioners._choice_search import ChoiceSearch, Simulated
+from partitioners._grid_choices import recomputing_more
 from partitioners._grids.grid_bounds import GridBounds
-from partitioners._grids.grid_plan import grid_plan
-from partitioners._search.best_first import BestFirst
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.language_models.accelerators import accelerator
-from simulator.language_models.grids import STRATEGIES, candidate_grids
+from simulator.language_models.grids import STRATEGIES
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
-from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
-from simulator.plan import Plan
+from simulator.plan import OPTIMIZERS, Plan, StepSettings
 from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
@@ -88,105 +89,76 @@ def ranked_grids(
     *,
     top: int = 5,
     strategies: Collection[str] = STRATEGIES,
-    zero_stage: int | None = None,
+    wanted: Callable[[TrainingGrid], bool] = lambda grid: True,
     progress: Callable[[str], None] | None = None,
+    show: Callable[[Ranking], None] = lambda ranking: None,
     time_left_s: Callable[[], float] = lambda: inf,
+    bounds: GridBounds | None = None,
 ) -> Ranking:
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
-    unless `time_left_s` says 0 or less before.
+    unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    A grid that does not fit is tried again with recomputation of attention, then of whole blocks. Raises InputError
-    where there is no candidate.
+    wanted: whether a grid is among what is asked for. show: is shown the ranking so far after every simulated grid.
+    bounds: those worked out of a cluster that is no slower. Raises InputError where there is no candidate.
     """
-    node_devices = cluster.devices_per_host
-    candidates = [
-        grid
-        for grid in candidate_grids(card, cluster.workers, batch, node_devices, strategies)
-        if zero_stage is None or grid.zero_stage == zero_stage
-    ]
+    ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
+    peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
+
+    def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
+        if progress:
+            progress(f"simulated {len(ranking.simulated)}, {len(search.queue)} may be faster")
+        report = step_report(profile, part, plan, runtime=stack.runtime)
+        if report.fits or recomputing_more(choice, profile) is None:
+            interval = expected_interval(report, profile, part, plan, stack.runtime)
+            done = SimulatedGrid(
+                grid=_grid(choice), plan=plan, report=report, interval=interval, card=card,
+                peak_flops_per_s=peak_flops_per_s,
+            )  # fmt: skip
+            ranking.simulated.append(done)
+            show(ranking)
+        return Simulated(report.step_s, report.fits)
+
+    def bound(choice: StrategyChoice, part: Cluster) -> Bound:
+        grid, runtime = _grid(choice), stack.runtime
+        fewest = runtime.fewest_microbatches("1f1b", grid.pipeline) if grid.chunks == 1 else 1
+        if grid.pipeline > 1 and grid.accumulation < fewest:
+            rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
+            raise InputError(rule)
+        return least.bound(grid, simulated=False)
+
+    def tighter(choice: StrategyChoice, part: Cluster) -> Bound:
+        return least.bound(_grid(choice))
+
+    search = ChoiceSearch(
+        profile=profile,
+        runtime=stack.runtime,
+        simulate=simulate,
+        bounds=(bound, tighter),
+        group=lambda each: split_of(_grid(each)),
+    )
+    step = StepSettings(batch_size=batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
+    tried = [each for name in strategies for each in choices(name, profile, cluster, step)]
+    tried = [each for each in tried if each.grid and wanted(each.grid)]
     rule = (
         f"a number of replicas that divides {cluster.workers} devices divides the batch, and each takes at most "
         f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
     )
-    require(len(candidates) > 0, "batch_size", batch, rule)
-    search = _Search(card, profile, cluster, stack)
-    for number, grid in enumerate(candidates, start=1):
+    require(len(tried) > 0, "batch_size", batch, rule)
+    for number, choice in enumerate(tried, start=1):
         if progress and number % 50 == 0:
-            progress(f"bounds, grid {number} of {len(candidates)}")
-        search.add(grid)
-    search.run(top, progress, time_left_s)
-    return search.ranking
+            progress(f"bounds, grid {number} of {len(tried)}")
+        search.add(choice, cluster)
+    ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
+    ranking.simulated.sort(key=_rank)
+    ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
+    ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
+    ranking.bounded, ranking.bound_s = [_grid(choice) for choice in search.left], search.least
+    return ranking
 
 
-class _Search:
-    def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
-        self.ranking = Ranking()
-        self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
-        self._bounds = GridBounds(card, profile, cluster, stack)
-        sizes = [device.memory_bytes for device in cluster.devices[: cluster.workers]]
-        self._capacity = min((size for size in sizes if size is not None), default=float("inf"))
-        self._queue = BestFirst[TrainingGrid](group=split_of)
-        gpu = accelerator(stack.accelerator)
-        self._peak_flops_per_s = gpu.flops_per_s * cluster.workers
-
-    def add(self, grid: TrainingGrid) -> None:
-        """Put a grid among those to simulate, by its bound; one that is too large with more recomputation."""
-        runtime = self._stack.runtime
-        fewest = runtime.fewest_microbatches("1f1b", grid.pipeline) if grid.chunks == 1 else 1
-        if grid.pipeline > 1 and grid.accumulation < fewest:
-            rule = f"the schedule 1f1b of {runtime.name} takes {fewest} micro-batches for {grid.pipeline} stages"
-            self.ranking.refused.append((grid, rule))
-            return
-        try:
-            bound = self._bounds.bound(grid)
-        except InputError as error:
-            self.ranking.refused.append((grid, str(error)))
-            return
-        if bound.peak_bytes > self._capacity:
-            if not self._recomputed(grid):
-                self.ranking.too_large.append((grid, bound))
-            return
-        self._queue.add(bound.step_s, grid)
-
-    def _recomputed(self, grid: TrainingGrid) -> bool:
-        """Add the grid with more recomputation, if there is any."""
-        kind = RECOMPUTATION.index(grid.recomputation) + 1
-        if kind == len(RECOMPUTATION):
-            return False
-        self.add(replace(grid, recomputation=RECOMPUTATION[kind]))
-        return True
-
-    def run(self, top: int, progress: Callable[[str], None] | None, time_left_s: Callable[[], float]) -> None:
-        """Simulate until `top` splits are faster than every bound that is left."""
-
-        def judged(grid: TrainingGrid) -> float | None:
-            if progress:
-                progress(f"simulated {len(self.ranking.simulated)}, {len(self._queue.queue)} may be faster")
-            try:
-                done = self._simulated(grid)
-            except InputError as error:
-                self.ranking.refused.append((grid, str(error)))
-                return None
-            if done.runs or not self._recomputed(grid):
-                self.ranking.simulated.append(done)
-            return done.report.step_s if done.runs else None
-
-        self.ranking.certain = self._queue.run(judged, top, lambda: time_left_s() > 0 or not self.ranking.runs)
-        self.ranking.simulated.sort(key=_rank)
-        self.ranking.bounded, self.ranking.bound_s = self._queue.left, self._queue.least
-
-    def _simulated(self, grid: TrainingGrid) -> SimulatedGrid:
-        plan = grid_plan(grid, self._profile, self._cluster, self._stack)
-        report = step_report(self._profile, self._cluster, plan, runtime=self._stack.runtime)
-        interval = expected_interval(report, self._profile, self._cluster, plan, self._stack.runtime)
-        return SimulatedGrid(
-            grid=grid,
-            plan=plan,
-            report=report,
-            interval=interval,
-            card=self._card,
-            peak_flops_per_s=self._peak_flops_per_s,
-        )
+def _grid(choice: StrategyChoice) -> TrainingGrid:
+    assert choice.grid is not None
+    return choice.grid
 
 
 def _rank(each: SimulatedGrid) -> tuple[bool, float, int]:

@@ -13,7 +13,6 @@ from math import exp
 import numpy as np
 
 from partitioners._search.layer_groups import LayerGroup, cuts, device_blocks, layer_groups
-from partitioners._stages.stage_cuts import plan_allows
 from simulator.cluster import Cluster
 from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
@@ -75,7 +74,11 @@ class Annealing:
         if not placed or placements == plan.placements:
             return None
         changed = replace(plan, placements=placements)
-        return changed if plan.schedule == "dataflow" or plan_allows(changed) else replace(changed, schedule="dataflow")
+        return (
+            changed
+            if plan.schedule == "dataflow" or may_have_stages(changed)
+            else replace(changed, schedule="dataflow")
+        )
 
     def _cut_anew(self, plan: Plan, others: Sequence[Plan], groups: Sequence[LayerGroup]) -> dict[str, Sharding]:
         """As a neighbour is placed, as another plan has them, or on some devices in another way; empty where a layer
@@ -120,3 +123,9 @@ def with_microbatches(plan: Plan, factor: float) -> Plan | None:
     if any(sharding.samples for sharding in plan.placements.values()):
         return None
     return replace(plan, microbatches=count)
+
+
+def may_have_stages(plan: Plan) -> bool:
+    """Whether every layer is whole or cut by sample alone, on more than one set of devices."""
+    placements = plan.placements.values()
+    return all(p.degrees[1:] == (1, 1, 1) for p in placements) and len({p.device_set for p in placements}) > 1

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioners._judge.judge import Judge, Verdict
+from partitioners._search.annealing import may_have_stages
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables, PlanLoads
 from partitioners._search.promises import promises_s
 from partitioners._search.window_bounds import NONE, Library, Window, window_of, windows
-from partitioners._stages.stage_cuts import plan_allows
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
@@ -240,7 +240,7 @@ class LocalSearch:
 
     def _simulated(self, loads: PlanLoads, count: int) -> Verdict | None:
         plan = self._tables.plan_of(loads, count)
-        if plan.schedule != "dataflow" and not plan_allows(plan):
+        if plan.schedule != "dataflow" and not may_have_stages(plan):
             plan = replace(plan, schedule="dataflow")
         try:
             return self._judge.consider(plan, "a local change")

@@ -6,7 +6,6 @@ judged_stages  the stages of the shortest simulated step, over at most all worke
 recomputed_layers  which layers are computed again, by the names of runtimes
 stage_bounds   lower bounds on the steps of many cuts into stages at once, without lowering them
 stage_costs    what contiguous stages and the cuts between them take, by measured times and transfer costs
-stage_cuts     cuts into stages from which a search starts, with fewer stages and replicated ones among them
 stage_memory   what a cut's fullest stage needs at least, and the cuts of the best pace that need so much or less
 stage_layout   what many cuts into stages ask of a cluster, however fast its links are: kept with the profile, as a
                sweep of bandwidths asks for the same at every point

@@ -22,7 +22,7 @@ from functools import cache
 from types import ModuleType
 from typing import NoReturn, TextIO
 
-from simulator.cli import _effects, _values
+from simulator.cli import _effects, _torchrun, _values
 from simulator.errors import InputError, ShardscopeError
 from simulator.one_line_parser import OneLineParser, nearest_option
 from simulator.terminal import folded
@@ -72,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
             error.filename = "standard output or a temporary file"  # all others are written under their names
-        print(folded(f"shardscope: {one_line(error)}", sys.stderr), file=sys.stderr)
+        line = f"shardscope: {one_line(error)}"
+        if _torchrun.speaks(error):
+            print(folded(line, sys.stderr), file=sys.stderr)
+        _torchrun.end_report_with(line)
         return 2
     except Exception:
         if _interrupts:  # an import that was broken off fails in a way of its own

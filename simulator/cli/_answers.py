@@ -138,5 +138,7 @@ def _smaller(profile: Profile, plan: Plan) -> Iterator[tuple[str, Plan]]:
     yield f"--recompute {segments}", replace(plan, recomputed=again)
     for doubled in range(5):
         microbatches = plan.microbatches << doubled
+        if plan.batch_size % microbatches:
+            return
         options = f"--zero 3 --recompute {segments}" + (f" --microbatches {microbatches}" if doubled else "")
         yield options, replace(shared, recomputed=again, microbatches=microbatches)

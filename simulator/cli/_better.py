@@ -51,7 +51,7 @@ def _lines(
     fit = f" ({verdict})" if verdict else ""
     if runs:
         best = runs[0].report.step_s
-        split = ", ".join(_grids.split_words(runs[0].grid))
+        split = ", ".join(_grids.grid_words(runs[0].grid))
         yield f"yours {step_s:.3f} s a step{fit}; best {best:.3f} s, {1 - best / step_s:.0%} less: {split}"
     else:
         yield f"yours {step_s:.3f} s a step{fit}: no grid of {planned.started.grid.devices} devices is faster"

@@ -11,29 +11,39 @@ from simulator.cli._tables import new_console, new_table, print_table, say
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
+    from partitioners import StrategyChoice
     from simulator.cluster import Cluster
     from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
     from simulator.workload import Profile
 
-_MAY_GO = ("balance", "samples/s", "bubble", "speed-up", "$/million", "sent", "90% range")
+_MAY_GO = ("balance", "bubble", "speed-up", "samples/s", "$/million", "how", "sent", "90% range")
 """Columns of a comparison that a narrow terminal does not get."""
 
 
 def print_comparison(
-    profile: Profile, cluster: Cluster, reports: Sequence[Report], intervals: Sequence[StepInterval], shown: Shown
+    profile: Profile,
+    cluster: Cluster,
+    reports: Sequence[Report],
+    intervals: Sequence[StepInterval],
+    ways: Sequence[StrategyChoice],
+    shown: Shown,
 ) -> None:
-    """The answer of the best; a row per strategy, fastest first; those that could not be built; notes."""
+    """The answer of the best; a row per strategy, fastest first; those that could not be built; notes.
+
+    ways: what each report is of.
+    """
     console = new_console()
     batch = f", batch {reports[0].batch_size}{shown.batch_note}" if reports else ""
     say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
     for report, interval in list(zip(reports, intervals, strict=True))[:1]:
         first, *others = answer(report, cluster, interval, shown.change, shown.of)
-        say(console, f"best: {report.strategy}, {first}")
+        how = _how(ways[0], report)
+        say(console, f"best: {report.strategy}, {how + ', ' if how else ''}{first}")
         for line in others:
             say(console, line)
         console.print("")
-    rows = [_comparison_row(*each, shown.of) for each in zip(reports, intervals, strict=True)]
+    rows = [_comparison_row(*each, shown.of) for each in zip(reports, intervals, ways, strict=True)]
     columns = list(rows[0])[1:-1] if rows else ["step"]
     table = new_table("strategy", *columns, last="bottleneck")
     for row in rows:
@@ -50,11 +60,20 @@ def print_comparison(
     print_trace(console, shown.trace if reports else None)
 
 
-def _comparison_row(report: Report, interval: StepInterval, of: Priced) -> dict[str, str]:
+def _how(choice: StrategyChoice, report: Report) -> str:
+    """A choice in a few words, empty where a strategy's defaults are all."""
+    own = [f"{name} {value}" for name, value in choice.own.items() if name not in ("judged", "objective")]
+    counts = [f"{report.microbatches} micro-batches"] if report.microbatches > 1 else []
+    zero = [f"ZeRO-{choice.step.states.stage}"] if choice.step.states.stage else []
+    return " ".join([*own, *counts, *zero])
+
+
+def _comparison_row(report: Report, interval: StepInterval, choice: StrategyChoice, of: Priced) -> dict[str, str]:
     """Cells by the titles of their columns; a price only where there is one."""
     costs = {"$/million": dollars(dollars_per_million(report, of))} if report.dollars_per_step is not None else {}
     return {
         "strategy": report.strategy,
+        "how": _how(choice, report),
         "step": format_time(report.step_s),
         "90% range": within(interval) if interval.parts else "-",
         f"{of.name}/s": f"{report.samples_per_s * of.per_sample:,.1f}",

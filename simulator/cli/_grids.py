@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ OWN = ("sequence", "stack", "precision", "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
-    "speed",
+    "speed", "output",
 )  # fmt: skip
 BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
@@ -34,12 +34,18 @@ MAY_GO = ("bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """What a card's profile is made with, in a group of its own."""
     cards = parser.add_argument_group("where PROFILE is a model card")
     cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
     cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
     text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
     cards.add_argument("--precision", metavar="P", help=text)
+    return cards
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    cards = add_card_arguments(parser)
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     cards.add_argument("--runtime", metavar="R", help=text)
@@ -55,12 +61,20 @@ def check_profile(args: argparse.Namespace) -> None:
         raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GridInputs:
+    """What grids are ranked of."""
 
-    from partitioners._grids.ranking import ranked_grids
-    from simulator.cli import _printing
-    from simulator.exports.launch import LAUNCHED
+    card: ModelCard
+    profile: Profile
+    cluster: Cluster
+    stack: TrainingStack
+    batch: int
+    """Sequences of a step."""
+
+
+def inputs(args: argparse.Namespace) -> GridInputs:
+    """As the command line says them; what it leaves open by the card, the cluster and --runtime. Raises InputError."""
     from simulator.language_models.card_files import read_card
     from simulator.language_models.grids import default_batch
     from simulator.language_models.training_stack import (
@@ -75,8 +89,6 @@ def run(args: argparse.Namespace) -> int:
     unused = sorted(_effects.typed(args) - {*COUNTING})
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
-    if args.runtime and args.runtime not in LAUNCHED:
-        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
@@ -86,12 +98,30 @@ def run(args: argparse.Namespace) -> int:
     stack = replace(stack, runtime=runtime_of(profile, catalogue.read_runtime(args.cluster)))
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
-    batch, top = args.batch_size or default_batch(card, cluster.workers), args.top or 5
+    batch = args.batch_size or default_batch(card, cluster.workers)
+    return GridInputs(card=card, profile=profile, cluster=cluster, stack=stack, batch=batch)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
+
+    from partitioners._grids.ranking import ranked_grids
+    from simulator.cli import _printing
+    from simulator.exports.launch import LAUNCHED
+
+    if args.runtime and args.runtime not in LAUNCHED:
+        raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
+    of, top = inputs(args), args.top or 5
+    card, profile, cluster, stack = of.card, of.profile, of.cluster, of.stack
     ends_s = perf_counter() + (args.budget or BUDGET_S)
+
+    def wanted(grid: TrainingGrid) -> bool:
+        return args.zero in (None, grid.zero_stage) and (not args.runtime or _runs(args.runtime, card, grid, stack))
+
     with _printing.progress() as progress:
         ranking = ranked_grids(
-            card, profile, cluster, stack, batch,
-            top=top, strategies=_strategies(args), zero_stage=args.zero, progress=progress,
+            card, profile, cluster, stack, of.batch,
+            top=top, strategies=_strategies(args), wanted=wanted, progress=progress,
             time_left_s=lambda: ends_s - perf_counter(),
         )  # fmt: skip
     runs = ranking.runs
@@ -129,6 +159,16 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     return names or STRATEGIES
 
 
+def _runs(runtime: str, card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> bool:
+    """Whether a runtime can run a grid."""
+    from simulator.exports.launch import launch_command
+
+    try:
+        return bool(launch_command(runtime, card, grid, stack.accelerator))
+    except InputError:
+        return False
+
+
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
     """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
 
@@ -147,7 +187,7 @@ def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid]
         return (
             command
             if each is runs[0]
-            else f"# {', '.join(split_words(each.grid))}, the best that {named} runs\n{command}"
+            else f"# {', '.join(grid_words(each.grid))}, the best that {named} runs\n{command}"
         )
     if refusal and runtime:
         raise refusal
@@ -197,7 +237,7 @@ def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster
     grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
     micro = f"micro-batches {grid.microbatch} x {grid.accumulation}"
     again = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-    yield f"best: {' x '.join(split_words(grid))}, {micro}{again}"
+    yield f"best: {' x '.join(grid_words(grid))}, {micro}{again}"
     change = best_change(profile, cluster, each.plan, stack.runtime, each.report)
     yield from answer(each.report, cluster, each.interval, change, of)
 
@@ -228,7 +268,8 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     return {
         "strategy": grid.strategy,
         **{degree: str(getattr(grid, degree)) for degree in degrees},
-        "zero": str(grid.zero_stage),
+        "virtual": str(grid.chunks) if grid.chunks > 1 else "",
+        "zero": f"{grid.zero_stage} by {grid.shard_group}" if grid.shard_group else str(grid.zero_stage),
         "recompute": grid.recomputation if grid.recomputation != "none" else "",
         "micro": f"{grid.microbatch} x {grid.accumulation}",
         "step s": f"{report.step_s:.3f}",
@@ -269,6 +310,13 @@ def split_words(grid: TrainingGrid) -> tuple[str, ...]:
     return (*_degrees(grid), f"ZeRO-{grid.zero_stage}")
 
 
+def grid_words(grid: TrainingGrid) -> tuple[str, ...]:
+    """The same with virtual stages and groups that share states, where there are any."""
+    chunks = (f"virtual stages {grid.chunks}",) if grid.chunks > 1 else ()
+    group = f" in groups of {grid.shard_group}" if grid.shard_group else ""
+    return (*_degrees(grid), *chunks, f"ZeRO-{grid.zero_stage}{group}")
+
+
 def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     """Those above 1, by name."""
     return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
@@ -282,7 +330,8 @@ def row(each: SimulatedGrid) -> dict[str, object]:
     device = max(report.devices, key=lambda device: device.compute_s)
     return {
         "strategy": grid.strategy, "data": grid.data, "context": grid.context, "tensor": grid.tensor,
-        "pipeline": grid.pipeline, "expert": grid.expert, "zero_stage": grid.zero_stage,
+        "pipeline": grid.pipeline, "chunks": grid.chunks, "expert": grid.expert, "zero_stage": grid.zero_stage,
+        "shard_group": grid.shard_group,
         "recomputation": grid.recomputation, "microbatch": grid.microbatch, "accumulation": grid.accumulation,
         "step_s": report.step_s, "low_s": interval.low_s, "high_s": interval.high_s,
         "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,

@@ -141,7 +141,10 @@ def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown
         yield "not measured", report.sizes_note
     if shown.of.per_sample > 1:
         yield "throughput", f"{report.samples_per_s:,.1f} samples/s of {shown.of.per_sample:,} {shown.of.name}"
-    yield "speed-up", f"{report.speedup:.2f}x over one device, efficiency {report.efficiency:.0%}"
+    yield (
+        "speed-up",
+        f"{report.speedup:.2f}x over one device with its part of the batch, efficiency {report.efficiency:.0%}",
+    )
     yield "bubble", f"{report.bubble_ratio:.1%}"
     yield "load balance ratio", f"{report.load_balance_ratio:.3f}"
     sent = report.communication_bytes

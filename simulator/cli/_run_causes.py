@@ -15,6 +15,7 @@ from simulator.engine.noise import Noise
 from simulator.plan import Plan
 from simulator.run import step_report
 from simulator.runtime import Runtime
+from simulator.studies.bandwidth_need import per_device_bytes_per_s
 from simulator.workload import Profile
 
 EXPLAINED = 0.8
@@ -138,20 +139,11 @@ def causes(run: SimulatedRun) -> Iterator[Cause]:
 
 
 def _slower_tier(tier: str, most: float, where: str, measured: str) -> Cause:
-    def bandwidth(run: SimulatedRun) -> float:
-        return max(link.bandwidth_bytes_per_s for link in run.cluster.links if link.tier == tier)
-
-    def per_device(run: SimulatedRun) -> float:
-        """The devices of a node share its links to others, each of which leads both ways."""
-        devices = run.cluster.workers if tier == "intra" else run.cluster.devices_per_host * _hosts(run.cluster)
-        return bandwidth(run) * sum(link.tier == tier for link in run.cluster.links) / 2 / devices
-
     def changed(run: SimulatedRun, factor: float) -> SimulatedRun:
-        slower = run.cluster.with_tier(tier, bandwidth_bytes_per_s=bandwidth(run) / factor)
-        return replace(run, cluster=slower)
+        return replace(run, cluster=run.cluster.with_links(tier, lambda link: link.times(1 / factor)))
 
     def said(run: SimulatedRun, factor: float) -> str:
-        usual = per_device(run) / 1e9
+        usual = per_device_bytes_per_s(run.cluster, tier) / 1e9
         return f"{where} {usual / factor:.1f} GB/s for each GPU instead of {usual:.1f}"
 
     return Cause(name=tier, most=most, changed=changed, said=said, measured=measured)
@@ -161,10 +153,6 @@ def _slowest_inter(cluster: Cluster) -> float:
     """How many times slower nodes are linked where they talk over their management network."""
     fastest = max(link.bandwidth_bytes_per_s for link in cluster.links if link.tier == "inter")
     return max(LEAST_RANGE, fastest / MANAGEMENT_BYTES_PER_S)
-
-
-def _hosts(cluster: Cluster) -> int:
-    return len({device.host for device in cluster.devices[: cluster.workers]})
 
 
 def _launching(run: SimulatedRun, factor: float) -> SimulatedRun:

@@ -10,6 +10,7 @@ from simulator import units
 from simulator.errors import InputError
 from simulator.one_line_parser import SHOWN, parsed
 from simulator.one_line_parser import count as count
+from simulator.one_line_parser import duration as duration
 from simulator.one_line_parser import positive as positive
 from simulator.one_line_parser import shape as shape
 from simulator.one_line_parser import whole as whole
@@ -54,14 +55,6 @@ def time(text: str) -> float:
 def bandwidth(text: str) -> float:
     """Bytes per second, e.g. 10Gbps."""
     return _read(units.parse_bandwidth, text)
-
-
-def duration(text: str) -> float:
-    """Seconds above 0, e.g. 2h30min."""
-    seconds = _read(units.parse_duration, text)
-    if seconds <= 0:
-        raise ArgumentTypeError(f"{text[:SHOWN]!r} is no time to work in")
-    return seconds
 
 
 def _read(parse: Callable[[str], Value], text: str) -> Value:

@@ -4,9 +4,11 @@
     shardscope check --tokens-per-s 1000 --config train.toml --cluster dgx-h100 --devices 64
     shardscope check rank0.json.gz plan.json
     shardscope check train.log plan.json
+    shardscope check traces/
 
 With the command line or the configuration that a run was started with, its log (Megatron-LM, torchtitan, nanotron,
 NeMo, DeepSpeed, Hugging Face Trainer, or a CSV), or a number, gets a verdict and the cause that would explain it.
+A folder of traces of torch.profiler, one per rank of one step, is put on one clock: who is late, who waits for whom.
 
 A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
 hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM or of an exported script) are compared as a whole,
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    text = "a trace of torch.profiler, a log, or a file of step times"
+    text = "a trace of torch.profiler, a folder of them, one per rank, a log, or a file of step times"
     parser.add_argument("recorded", metavar="LOG_OR_TRACE", nargs="?", help=text)
     parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan file that `shardscope partition` wrote")
     _started_run.add_arguments(parser)
@@ -52,6 +54,10 @@ def run(args: argparse.Namespace) -> int:
         if args.plan:
             raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
         return _run_verdict.run(args)
+    if args.recorded and not args.plan and Path(args.recorded).is_dir():
+        from simulator.cli import _rank_check
+
+        return _rank_check.run(args)
     if not (args.recorded and args.plan):
         raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
     from simulator.report.step_causes import step_causes
@@ -70,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
                 "recorded_steps_s": recorded.steps_s,
                 "recorded_s": recorded.step_s,
                 "predicted_s": done.report.step_s,
+                "expected_s": interval.middle_s,
                 "peak_memory_bytes": done.report.peak_memory_bytes,
                 "fit": done.report.fit,
                 "recorded_causes_s": recorded.causes_s,
@@ -97,7 +104,7 @@ def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:
 def _print(
     recorded: RecordedPhases, predicted: Mapping[str, float], done: Run, device: int, interval: StepInterval
 ) -> None:
-    console, step_s, plan_s = _tables.new_console(), recorded.step_s, done.report.step_s
+    console, step_s, plan_s = _tables.new_console(), recorded.step_s, interval.middle_s
     count = len(recorded.steps_s)
     between = f", the median of {count} ({_range(min(recorded.steps_s), max(recorded.steps_s))})" if count > 1 else ""
     error = f"error of the prediction {plan_s / step_s - 1:+.1%}"
@@ -106,7 +113,7 @@ def _print(
     expected = _range(interval.low_s, interval.high_s)
     _tables.say(console, f"{'inside' if inside else 'outside'} the 90% range of the prediction, {expected}")
     name = f"device {device} {done.report.devices[device].name}"
-    console.print("", _by_cause(name, recorded, predicted, step_s - plan_s))
+    console.print("", _by_cause(name, recorded, predicted, step_s - done.report.step_s))
     if recorded.causes_s:
         longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
         cause = max(longer, key=lambda name: abs(longer[name]))

@@ -12,7 +12,8 @@ command is printed. A strategy that cannot be built for this network and cluster
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from simulator.cli import (
     _accuracy,
@@ -28,8 +29,10 @@ from simulator.cli import (
 from simulator.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
+    from partitioners import StrategyChoice
     from simulator.cluster import Cluster
     from simulator.convergence.time_to_accuracy import CostToAccuracy
+    from simulator.plan import StepSettings
     from simulator.run import Run
     from simulator.workload import Profile
 
@@ -73,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, Run] = {}
+    made: dict[str, StrategyChoice] = {}
     reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
     with _printing.progress() as progress:
@@ -80,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
             try:
-                result = simulate_strategy(name, profile, cluster, args)
+                made[name], result = best_of_strategy(name, profile, cluster, args)
                 if curves is not None:
                     reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
                 done[name] = result
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
-            {"strategy": name, "report": done[name].report.to_dict()}
+            {"strategy": name, "simulate": made[name].words, "report": done[name].report.to_dict()}
             | ({"to_accuracy": reached[name].to_dict()} if reached else {})
             for name in ranked
         ]
@@ -118,7 +122,8 @@ def run(args: argparse.Namespace) -> int:
             verbose=args.verbose,
         )
         intervals = [step_interval(report, profile, cluster) for report in reports]
-        _comparing.print_comparison(profile, cluster, reports, intervals, shown)
+        ways = [made[name] for name in ranked]
+        _comparing.print_comparison(profile, cluster, reports, intervals, ways, shown)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
     return 0 if done else 2
@@ -140,18 +145,43 @@ def strategy_names(text: str) -> list[str]:
     return names
 
 
+def best_of_strategy(
+    name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace
+) -> tuple[StrategyChoice, Run]:
+    """The best of what there is to try of a strategy; where options of its own are given, or where it searches by
+    itself, what `simulate` makes. Raises InputError where it cannot be built."""
+    import partitioners
+    from partitioners._choice_search import best_choice
+    from simulator.run import run as simulate
+
+    step, own = _step(name, profile, cluster, args)
+    if own or "effort" in partitioners.options(name):
+        choice = partitioners.StrategyChoice(strategy=name, step=step, own=own)
+        plan = replace(choice, own={"seed": args.seed, **own}).plan(profile, cluster)
+    else:
+        choice, plan = best_choice(
+            name, profile, cluster, step, lambda each: args.zero in (None, each.step.states.stage)
+        )
+    return choice, simulate(profile, cluster, plan, runtime=step.runtime)
+
+
 def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
-    """A strategy's plan, simulated. Raises InputError where it cannot be built."""
+    """The plan that `simulate` makes by a strategy, simulated. Raises InputError where it cannot be built."""
     import partitioners
     from simulator.run import run as simulate
+
+    step, own = _step(name, profile, cluster, args)
+    plan = partitioners.make_plan(name, profile, cluster, step, seed=args.seed, **own)
+    return simulate(profile, cluster, plan, runtime=step.runtime)
+
+
+def _step(
+    name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace
+) -> tuple[StepSettings, dict[str, Any]]:
+    """What is asked of a step, and options of the strategy."""
+    import partitioners
 
     # Micro-batches keep the stages of a pipeline busy; beside one they would only make the kernels smaller.
     takes_all = args.strategies == name or "schedule" in partitioners.options(name)
     step = {"microbatches": args.microbatches, "schedule": args.schedule} if takes_all else {}
-    step.update(_strategy.read(args, name, alone=False))
-    return simulate(
-        profile,
-        cluster,
-        _options.make_plan(name, profile, cluster, args, **step),
-        runtime=_options.read_runtime(args, profile),
-    )
+    return _options.step_settings(profile, cluster, args, **step, **_strategy.read(args, name, alone=False))

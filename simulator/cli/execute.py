@@ -47,7 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
     )
     parser.add_argument("--model", metavar="NAME", help="of the zoo, or package.module:callable (default: the plan's)")
-    parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, for the latter")
+    parser.add_argument(
+        "--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample (default: as captured)"
+    )
     parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
     parser.add_argument("--steps", metavar="N", type=_values.count, default=10, help="measured steps (default 10)")
     parser.add_argument("--timeout", metavar="S", type=_values.positive, default=600.0, help="seconds (default 600)")
@@ -63,22 +65,20 @@ def run(args: argparse.Namespace) -> int:
         from traces.results import executions
         from traces.runs.executor import execute
         from traces.runs.torch_runtimes import ddp, pipelining
-        from traces.zoo.own_network import reference
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise MissingExtraError.of("execute", "torch") from None
     from simulator import files
+    from simulator.cli._captured_input import reference
     from simulator.run import expected_step_s
     from simulator.run import run as simulate
     from traces.results.timeline_comparison import compare
     from traces.results.validation_cases import with_habits_of
 
     plan = files.read_plan(args.plan)
-    if args.vocabulary and not args.input_shape:
-        raise InputError("vocabulary is given without the input's shape: add --input-shape")
-    model = reference(args.model or plan.model, args.input_shape, args.vocabulary)
     profile = files.read_profile(args.profile or plan.model)
+    model = reference(profile, args.model, args.input_shape, args.vocabulary)
     if RECORDED in profile.notes:
         raise InputError(
             f"profile {args.profile or plan.model}: its layers were recorded while the network ran, not traced by "

@@ -3,8 +3,9 @@
     shardscope export plan.json --to ddp --model mine:net --input-shape 3x224x224 --output train.py
     torchrun --nproc-per-node 4 train.py
 
-ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan is its TOML file, megatron a shell
-script with Megatron-LM's arguments. What the runtime does otherwise than planned is printed and written into the file.
+ddp, fsdp2 and pipelining are scripts for torchrun, on GPUs or CPUs; torchtitan and megatron are shell scripts with
+their options; chakra is a folder with an execution trace of each rank, as ASTRA-sim runs them. What the runtime does
+otherwise than planned is printed and written into the file.
 Model and input are those of the capture, where the profile was captured from one. A script prints each step's loss and
 time beside the predicted one, which `shardscope check` reads.
 """
@@ -16,17 +17,19 @@ import ast
 import importlib
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
+from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest
-from simulator.exports import RUNTIMES
+from simulator.exports import RUNTIMES, TRACES
 from simulator.terminal import folded
 
 if TYPE_CHECKING:
+    from simulator.cluster import Cluster
     from simulator.exports.script import TrainedModel
     from simulator.plan import Plan
     from simulator.workload import Profile
@@ -34,12 +37,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
-    parser.add_argument("--to", choices=RUNTIMES, required=True, help="the runtime")
+    parser.add_argument("--to", choices=(*RUNTIMES, TRACES), required=True, help="the runtime")
     parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's)")
     parser.add_argument("--model", metavar="NAME", help="package.module:callable that makes the network")
     parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, e.g. 3x224x224")
     parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
-    parser.add_argument("--output", metavar="FILE", required=True, help="what to write; - is standard output")
+    text = "what to write; - is standard output; of chakra a folder"
+    parser.add_argument("--output", metavar="FILE", required=True, help=text)
+    parser.add_argument("--ranks", metavar="A..B", help="of chakra, those whose traces are written (default: all)")
     parser.add_argument("--json", action="store_true", help="print what was written, and not as planned, as JSON")
 
 
@@ -51,6 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json and args.output == "-":
         raise InputError("output is -: standard output cannot hold both the script and --json; name a file")
     plan = files.read_plan(args.plan)
+    if args.to == TRACES:
+        return _write_traces(plan, args)
+    if args.ranks:
+        raise InputError(f"ranks is {args.ranks}: only of chakra is there a file for each; leave it out")
     profile = _options.profile_on(args.profile or _profile_of(plan), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
@@ -59,10 +68,12 @@ def run(args: argparse.Namespace) -> int:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
+    cluster = _cluster_of(plan)
+    begun = _torchrun(cluster, shape.devices)
     if args.to == "torchtitan":
         text = runtime.text(plan, shape, command, lines)
     elif args.to == "megatron":
-        text = runtime.text(plan, shape, command, lines, profile)
+        text = runtime.text(plan, shape, command, lines, profile, begun)
     else:
         from simulator.exports.script import script
 
@@ -73,10 +84,11 @@ def run(args: argparse.Namespace) -> int:
             limits=lines,
             model=_trained_model(args, profile),
             ranks=shape.devices,
+            torchrun=begun,
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, plan),
+            predicted_s=_predicted_s(profile, cluster, plan),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -91,6 +103,41 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
+    """A trace for each rank asked for, as plan.RANK.et, and its process groups. Raises InputError."""
+    import json
+
+    from simulator import files
+    from simulator.cli import _planned, _printing
+    from simulator.exports.chakra import ChakraTraces
+
+    settings = _planned.made_by(plan)
+    profile = _options.profile_on(args.profile or settings.profile, settings.cluster)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
+    traces = ChakraTraces.of(profile, cluster, plan, _options.read_runtime(settings, profile))
+    ranks, folder = _ranks(args.ranks, traces.ranks), Path(args.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank in ranks:
+        files.write_bytes_atomic(folder / f"plan.{rank}.et", traces.rank(rank))
+    groups = {name: list(group) for group, name in traces.groups.items()}
+    files.write_text_atomic(folder / "comm_groups.json", json.dumps(groups))
+    written = {"output": args.output, "runtime": args.to, "devices": traces.ranks, "files": len(ranks)}
+    if args.json:
+        _printing.print_json(written)
+    else:
+        print(folded(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json"))
+    return 0
+
+
+def _ranks(asked: str | None, ranks: int) -> range:
+    """Those that "A..B" or a number says. Raises InputError."""
+    first, _, last = (asked or f"0..{ranks - 1}").partition("..")
+    numbers = [_values.whole(text) for text in (first, last or first)]
+    if not numbers[0] <= numbers[1] < ranks:
+        raise InputError(f"ranks is {asked}: write A..B, of ranks 0 to {ranks - 1}")
+    return range(numbers[0], numbers[1] + 1)
+
+
 def _profile_of(plan: Plan) -> str:
     """The profile that the plan was made for: of its command, or its model's name."""
     from simulator import cli
@@ -99,31 +146,49 @@ def _profile_of(plan: Plan) -> str:
     return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
 
 
-def _predicted_s(profile: Profile, plan: Plan) -> float | None:
+def _cluster_of(plan: Plan) -> Cluster | None:
+    """The cluster of the plan's command; None where it records none."""
+    from simulator.cli import _planned
+
+    if len(shlex.split(plan.command)) < 2:
+        return None
+    return _options.read_cluster(_planned.made_by(plan), plan.synchronisation.collective)
+
+
+def _torchrun(cluster: Cluster | None, devices: int) -> str:
+    """torchrun with a process for each device, on its hosts where they have as many each, else on one."""
+    from simulator.exports.launch import torchrun
+
+    hosts = Counter(device.host for device in cluster.devices[:devices]) if cluster else Counter()
+    even = hosts.total() == devices and len(set(hosts.values())) == 1
+    return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
+
+
+def _predicted_s(profile: Profile, cluster: Cluster | None, plan: Plan) -> float | None:
     """Seconds of a step on the cluster of the plan's command; None where it records none."""
     from simulator.cli import _planned
     from simulator.run import step_report
 
-    if len(shlex.split(plan.command)) < 2:
+    if cluster is None:
         return None
-    settings = _planned.made_by(plan)
-    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
-    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
+    runtime = _options.read_runtime(_planned.made_by(plan), profile)
+    return step_report(profile, cluster, plan, runtime=runtime).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     """The model and its input: as asked for, otherwise as the profile's capture had them. Raises InputError."""
     from simulator.exports.script import TrainedModel
 
-    captured = _captured(profile.command)
+    words = input_words(profile.command)
+    captured = dict(zip(words[::2], words[1::2], strict=True))
     model = args.model or (profile.model if ":" in profile.model else None)
     if model is None or ":" not in model:
         raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
     _check_callable(model)
-    shape = args.input_shape or captured.get("--input-shape")
-    if shape is None:
+    if args.input_shape is None and "--input-shape" not in captured:
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    vocabulary = args.vocabulary or captured.get("--vocabulary")
+    shape = args.input_shape or _values.shape(captured["--input-shape"])
+    vocabulary = args.vocabulary or (int(captured["--vocabulary"]) if "--vocabulary" in captured else None)
     return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
 
 
@@ -166,11 +231,3 @@ def _names_bound(node: ast.stmt) -> Iterator[str]:
             yield (inner.asname or inner.name).partition(".")[0]
         elif isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
             yield inner.id
-
-
-def _captured(command: str) -> dict[str, Any]:
-    """The input that a command of capture said."""
-    words = shlex.split(command)
-    pairs = dict(pairwise(words))
-    parsers: dict[str, Any] = {"--input-shape": _values.shape, "--vocabulary": int}
-    return {name: parse(pairs[name]) for name, parse in parsers.items() if name in pairs}

@@ -1,7 +1,7 @@
 """Convert what was measured elsewhere into a profile or a cluster's curves.
 
 Read are torch.profiler's JSON (Kineto), PipeDream's graph.txt, logs of nccl-tests, and a table of your own: CSV with a
-layer a row (docs/profiles.md has its columns). Which it is, the file itself says.
+layer a row (docs/traces.md has its columns). Which it is, the file itself says.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Model cards of language models: list them, write a modelled profile, calibrate a training stack.
 
-    shardscope model                                         the cards that there are
-    shardscope model llama3-8b                               what it holds
-    shardscope model llama3-8b --output llama.json           its profile: modelled, not measured
-    shardscope model --calibrate RUNS.csv --stack-output S   a training stack from measured steps
+    shardscope model                                         # the cards that there are
+    shardscope model llama3-8b                               # what it holds
+    shardscope model llama3-8b --output llama.json           # its profile: modelled, not measured
+    shardscope model --calibrate RUNS.csv --stack-output S   # a training stack from measured steps
 
 Which grid, will it fit, how fast, and how to launch it: `shardscope compare CARD`. Other commands take a card in place
 of a profile, too; --output is for another GPU, sequence or batch than they would take.

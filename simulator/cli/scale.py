@@ -100,7 +100,11 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
 
 
 def _batch(study: ScalingStudy) -> str:
-    return f"batch {study.batch_size} per device (weak scaling)" if study.weak else f"batch {study.batch_size} in all"
+    return (
+        f"batch {study.batch_size} per device (weak scaling)"
+        if study.weak
+        else f"batch {study.batch_size} in all (strong scaling)"
+    )
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:

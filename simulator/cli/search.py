@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ from simulator.terminal import folded
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
-    from partitioners._plan_search import ChoiceBound, PlanSearch, Tally
+    from partitioners._choice_search import ChoiceBound
+    from partitioners._plan_search import PlanSearch, Tally
     from simulator.cluster import Cluster
     from simulator.sweep.bounds import Bound
     from simulator.workload import Profile
@@ -85,14 +87,14 @@ def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> P
         step=_options.step_settings(profile, cluster, args)[0],
         names=[name for name in partitioners.strategies() if name not in LEFT_OUT],
         time_left_s=time_left_s,
-        bound=_bounds(args, profile) if stack_of(profile) else None,
+        bounds=_bounds(args, profile) if stack_of(profile) else (),
         wanted=lambda choice: args.zero is None or choice.step.states.stage == args.zero,
         seed=args.seed,
         watch=_watch,
     )
 
 
-def _bounds(args: argparse.Namespace, profile: Profile) -> ChoiceBound:
+def _bounds(args: argparse.Namespace, profile: Profile) -> Sequence[ChoiceBound]:
     """Bounds of a card's grids, with what they share worked out once for each cluster."""
     from partitioners._grids.grid_bounds import GridBounds
     from simulator.language_models.card_files import read_card
@@ -100,14 +102,14 @@ def _bounds(args: argparse.Namespace, profile: Profile) -> ChoiceBound:
 
     card, known = read_card(args.profile), dict[int, GridBounds]()  # by workers
 
-    def bound(choice: StrategyChoice, cluster: Cluster) -> Bound:
+    def bound(choice: StrategyChoice, cluster: Cluster, simulated: bool) -> Bound:
         assert choice.grid is not None
         if cluster.workers not in known:
             stack = replace(stack_for(cluster, stack_of(profile)), runtime=_options.read_runtime(args, profile))
             known[cluster.workers] = GridBounds(card, profile, cluster, stack)
-        return known[cluster.workers].bound(choice.grid)
+        return known[cluster.workers].bound(choice.grid, simulated=simulated)
 
-    return bound
+    return partial(bound, simulated=False), partial(bound, simulated=True)
 
 
 def _watch(tally: Tally) -> None:

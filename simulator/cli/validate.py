@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _values
+from simulator.cli import _values
 from simulator.errors import InputError, MissingExtraError, RunError
 from simulator.terminal import folded
 
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from traces.results.validation_cases import Case
     from traces.results.validations import Summary, ValidatedRun
 
-MOST_RUNS = 1_000
-"""Of a field suite: two days of runs, and far fewer than there are to draw."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    suites = ("local", "reduced", "field")
-    parser.add_argument("--suite", choices=suites, default="local", help="which runs (default local, the home suite)")
-    parser.add_argument("--seed", metavar="N", type=_values.whole, default=1, help="of the field suite (default 1)")
-    parser.add_argument("--runs", metavar="N", type=_values.count, default=60, help="of the field suite (default 60)")
+    parser.add_argument("--suite", choices=("local", "reduced"), default="local", help="all runs (default), or two")
     parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
     parser.add_argument("--output", metavar="DIR", default="out/validation", help="(default %(default)s)")
     parser.add_argument(
@@ -43,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3,
         help="how often to measure and run (default 3)",
     )
-    parser.add_argument("--predict-again", action="store_true", help="predict stored runs anew with this simulator")
     parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
     parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
 
@@ -56,20 +49,18 @@ def run(args: argparse.Namespace) -> int:
             raise
         raise MissingExtraError.of("validate", "torch") from None
     from simulator.cli import _printing
+    from traces.results import validation_cases
     from traces.results.validations import summarised
 
-    _check_field(args)
     folder = Path(args.output)
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     if there.exists() and not there.is_dir():
         raise InputError(f"--output is {folder}: {there} is a file; name a folder")
-    cases = [case for case in _suite(args) if args.only is None or args.only in case.name]
+    cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
             f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
         )
-    if args.suite == "field" and not args.json:
-        print(f"field suite of seed {args.seed}: {args.runs} runs")
     if args.list:
         names = [case.name for case in cases]
         if args.json:
@@ -77,10 +68,6 @@ def run(args: argparse.Namespace) -> int:
         else:
             print("\n".join(names))
         return 0
-    if args.predict_again:
-        if not validate.stored(folder):
-            raise InputError(f"--predict-again: {folder} holds no run; leave it out, or name the folder of --output")
-        validate.predict_again(cases, folder, make_plan)
     outcomes = validate.validate(
         cases,
         folder,
@@ -104,9 +91,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
         return 0
-    _print(outcomes)
-    for line in _summary_lines(summary, outcomes, args.rounds):
-        print(folded(line))
+    print_outcomes(outcomes, args.rounds)
     return 0
 
 
@@ -127,23 +112,6 @@ def _summary_lines(summary: Summary, outcomes: Sequence[ValidatedRun], rounds: i
     if summary.at_run_speed:
         mean, bias, worst = summary.at_run_speed
         yield f"with devices as fast as in the runs: mean {mean:.1%}, bias {bias:+.1%}, worst {worst:+.1%}"
-
-
-def _check_field(args: argparse.Namespace) -> None:
-    """Raise InputError for options of the field suite beside another, and for more runs than can be drawn."""
-    unused = sorted({"seed", "runs"} & _effects.typed(args))
-    if unused and args.suite != "field":
-        raise InputError(f"{_effects.spelled(unused)}: counts only for --suite field; add it, or leave it out")
-    if args.runs > MOST_RUNS:
-        raise InputError(f"runs is {args.runs}: a field suite has at most {MOST_RUNS:,}")
-
-
-def _suite(args: argparse.Namespace) -> Sequence[Case]:
-    from traces.results import field_cases, validation_cases
-
-    if args.suite == "field":
-        return field_cases.field(args.seed, args.runs)
-    return {"local": validation_cases.local, "reduced": validation_cases.reduced}[args.suite]()
 
 
 def make_plan(case: Case, profile: Profile, cluster: Cluster) -> Plan:
@@ -177,14 +145,18 @@ def _broadcast_bytes(case: Case) -> float:
     return float(sum(buffer.numel() * buffer.element_size() for buffer in load(case.model).build().buffers()))
 
 
-def _print(outcomes: Sequence[ValidatedRun]) -> None:
+def print_outcomes(outcomes: Sequence[ValidatedRun], rounds: int) -> None:
+    """A row of each run, then the summary."""
     from simulator.cli._tables import new_console, new_table, print_table
+    from traces.results.validations import summarised
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
     print_table(new_console(), table)
+    for line in _summary_lines(summarised(outcomes), outcomes, rounds):
+        print(folded(line))
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:

@@ -34,26 +34,28 @@ WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
-    """The parts of a reconfiguration that do not depend on the plan, in seconds, each as measured for one process.
-
-    stop_s: from the last step to the end of the processes. launch_s: from asking for a process to its first line.
-    framework_s: importing the framework and building the network. leave_s, group_s: by number of devices, taking old
-    groups down and joining new ones; between and beyond the numbers on straight lines. checkpoint_write,
-    checkpoint_read: (bytes, seconds) curves. detect_s: from a device's end until the others know.
-    sources: what was measured where.
-    """
+    """The parts of a reconfiguration that do not depend on the plan, each as measured for one process."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     stop_s: float
+    """From the last step to the end of the processes."""
     launch_s: float
+    """From asking for a process to its first line."""
     framework_s: float
+    """Importing the framework and building the network."""
     leave_s: Mapping[int, float]
+    """Taking the old group down, by number of devices; between and beyond the numbers on straight lines."""
     group_s: Mapping[int, float]
+    """Joining a new one, likewise."""
     checkpoint_write: Curve
+    """By size."""
     checkpoint_read: Curve
+    """By size."""
     detect_s: float
+    """From a device's end until the others know."""
     sources: tuple[str, ...] = ()
+    """What was measured where."""
 
     def __post_init__(self) -> None:
         for name in ("stop_s", "launch_s", "framework_s", "detect_s"):

@@ -39,19 +39,22 @@ POLICIES = ("live", "restart")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happens to devices, or to links of a tier, at a time since the start.
-
-    notice: how long after `at` devices that leave are gone. to: the share of the usual speed or bandwidth from then on.
-    """
+    """Something that happens to devices, or to links of a tier."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     at: str
+    """Since the start."""
     event: Literal["join", "leave", "vanish", "slow", "narrow"]
+    """What happens."""
     devices: tuple[str, ...] = ()
+    """To which; none of narrow."""
     tier: str = ""
+    """Whose links become narrow."""
     notice: str = "2min"
+    """How long after `at` devices that leave are gone."""
     to: float = 1.0
+    """Share of the usual speed or bandwidth from then on."""
 
     def __post_init__(self) -> None:
         require(self.at_s >= 0, "at", self.at, "it is a time since the start")
@@ -109,30 +112,43 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario as written; see the module.
-
-    options: of the strategy's own. plan: a file, for the first devices. migration: above 0, strategy "hypergraph" cuts
-    close to the plan before; so much of a step's byte is a byte worth that moves, 1 / the steps until the next change.
-    """
+    """A scenario as written; see the module."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     profile: str
+    """A name or file."""
     cluster: str
+    """A name or file."""
     overheads: str
+    """A file."""
     duration: str
+    """Of the whole job."""
     devices: int | None = None
+    """How many the cluster has; None: its own number."""
     start: tuple[str, ...] = ()
+    """Those that are there at first; empty: all."""
     strategy: str = "data"
+    """By which the job is planned anew."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the strategy's own."""
     plan: str = ""
+    """A file, for the first devices."""
     migration: float = 0.0
+    """Above 0, strategy "hypergraph" cuts close to the plan before: so much of a step's byte is a byte worth that
+    moves, 1 / the steps until the next change."""
     speed: float = 1.0
+    """Of devices, relative to the profiled one."""
     batch_size: int | None = None
+    """None: the profile's for each device."""
     policy: Literal["live", "restart"] = "live"
+    """What a change does to the job."""
     checkpoint_every: str = ""
+    """A duration; empty: never."""
     events: tuple[Event, ...] = ()
+    """In any order."""
     notes: str = ""
+    """For people."""
 
     def __post_init__(self) -> None:
         require(self.duration_s > 0, "duration", self.duration, "it is longer than nothing")

@@ -7,9 +7,11 @@ script       the parts that scripts share
 ddp          DistributedDataParallel, as a script
 fsdp2        torch's fully_shard, as a script
 pipelining   torch.distributed.pipelining, as a script
-torchtitan   its TOML file
+torchtitan   its options, as a shell script
 nanotron     its YAML file, of cards alone
 megatron     Megatron-LM's arguments, as a shell script
+chakra       no runtime: a plan's step as MLCommons' execution traces, one per rank, which simulators run
 """
 
 RUNTIMES = ("ddp", "fsdp2", "pipelining", "torchtitan", "megatron")
+TRACES = "chakra"

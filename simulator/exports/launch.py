@@ -46,8 +46,13 @@ class Launch:
                 f"devices is {self.grid.devices}: nodes of {per_node} have as many processes each, which "
                 f"{self.grid.nodes} nodes cannot; take a multiple of {per_node}"
             )
-        nodes = f"--nnodes {self.grid.nodes} --nproc-per-node {per_node}"
-        return f"torchrun {nodes}" + (" --rdzv-backend c10d --rdzv-endpoint $HOST:29500" if self.grid.nodes > 1 else "")
+        return torchrun(self.grid.nodes, per_node)
+
+
+def torchrun(nodes: int, per_node: int) -> str:
+    """The start of a command that runs as many processes on each of so many nodes."""
+    met = " --rdzv-backend c10d --rdzv-endpoint $HOST:29500" if nodes > 1 else ""
+    return f"torchrun --nnodes {nodes} --nproc-per-node {per_node}{met}"
 
 
 def launch_command(

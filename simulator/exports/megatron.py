@@ -35,8 +35,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield "gradients are summed in their own precision, not in 16 bits"
 
 
-def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile) -> str:
-    """The script."""
+def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
+    """The script, which begins with `torchrun`, as of `launch`."""
     workers = len(set(shape.homes))
     arguments = [
         f"--tensor-model-parallel-size {shape.tensor}",
@@ -73,7 +73,7 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     if profile.dtype == "bfloat16":
         arguments.append("--bf16")
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
-    run = f"torchrun --nproc-per-node {shape.devices} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
+    run = f"{torchrun} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
     return "\n".join(["#!/bin/sh", *comments, f'{run} \\\n    "$@"', ""])
 
 
@@ -158,12 +158,12 @@ def _spread(launch: Launch) -> Iterator[str]:
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
-        if grid.shard_group:
-            yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"
         yield f"--data-parallel-sharding-strategy {sharded}"
+    if grid.zero_stage and grid.shard_group:
+        yield f"--num-distributed-optimizer-instances {grid.replicas // grid.shard_group}"
     if grid.recomputation == "full":
         yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
     elif grid.recomputation != "none":

@@ -23,7 +23,7 @@ _OPTIMIZERS = {
 
 _TEMPLATE = '''"""{title}
 
-    torchrun --nproc-per-node {ranks} {file_name}
+    {torchrun} {file_name}
 
 Exported by: {command}
 {limits}"""
@@ -104,7 +104,7 @@ def main():
     cuda = torch.cuda.is_available()
     dist.init_process_group("nccl" if cuda else "gloo")
     if dist.get_world_size() != RANKS:
-        raise SystemExit(f"this plan has {{RANKS}} devices: torchrun --nproc-per-node {{RANKS}} ...")
+        raise SystemExit(f"this plan has {{RANKS}} devices, a process each: {torchrun}")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
@@ -125,6 +125,7 @@ def script(
     limits: Sequence[str],
     model: TrainedModel,
     ranks: int,
+    torchrun: str,
     batch_size: int,
     microbatches: int,
     optimizer_state: float,
@@ -133,7 +134,10 @@ def script(
     constants: Iterable[str],
     body: str,
 ) -> str:
-    """A whole script; body defines `train(options, rank, device)`. predicted_s: of a step; None where it is unknown."""
+    """A whole script; body defines `train(options, rank, device)`.
+
+    predicted_s: of a step; None where it is unknown. torchrun: how its command begins, as of `launch`.
+    """
     lines = "".join(f"Not as planned: {limit}.\n" for limit in limits)
     return _TEMPLATE.format(
         title=title,
@@ -144,6 +148,7 @@ def script(
         input_shape=model.input_shape,
         vocabulary=model.vocabulary,
         ranks=ranks,
+        torchrun=torchrun,
         batch_size=batch_size,
         microbatches=microbatches,
         optimizer=_OPTIMIZERS.get(optimizer_state, _OPTIMIZERS[1.0]),

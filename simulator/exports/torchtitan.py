@@ -1,4 +1,4 @@
-"""A plan as torchtitan's TOML file. Keys as in torchtitan's job configuration ([parallelism], [training])."""
+"""A plan as torchtitan's options: of a card a whole command, of other networks a script to be completed."""
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
-    """The file."""
-    comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
-    pipeline = []
-    if len(shape.stages) > 1:
-        parts = ", ".join("[" + ", ".join(f'"{name}"' for name in part) + "]" for part in _modules(shape))
-        pipeline = [
-            f'pipeline_parallel_schedule = "{SCHEDULES[plan.schedule]}"',
-            f"pipeline_parallel_microbatch_size = {plan.microbatch_size // shape.data}",
-            f"module_fqns_per_model_part = [{parts}]",
-        ]
-    local = plan.batch_size // shape.data
-    accumulated = len(shape.stages) == 1 and plan.microbatches > 1
+    """The script, to be completed by what it trains: torchtitan's module, its configuration, tokens of a sequence."""
+    shard, workers = _sharded(plan, shape), len(set(shape.homes))
+    stages = (
+        [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] if workers > 1 else []
+    )
+    arguments = [
+        f'torchrun --nproc-per-node {shape.devices} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',
+        f"--parallelism.data_parallel_replicate_degree {shape.data // shard}",
+        f"--parallelism.data_parallel_shard_degree {shard}",
+        f"--parallelism.tensor_parallel_degree {shape.tensor}",
+        f"--parallelism.context_parallel_degree {shape.context}",
+        f"--parallelism.pipeline_parallel_degree {workers}",
+        f"--training.num_tokens_per_microbatch_per_dp_rank $(({plan.microbatch_size // shape.data} * SEQUENCE))",
+        f"--training.num_tokens_per_train_step $(({plan.batch_size} * SEQUENCE))",
+        "--training.max_context_length $SEQUENCE",
+    ]
+    if workers > 1:
+        arguments.append(f"--parallelism.pipeline_parallel_schedule {SCHEDULES[plan.schedule]}")
+        arguments += [f"--parallelism.num_pp_microbatches {plan.microbatches}", "--training.disable_cuda_graphs"]
+    arguments.append(f'activation-checkpoint:{"full" if plan.recomputed else "none"} "$@"')
     return "\n".join(
         [
-            *comments,
-            "",
-            "[training]",
-            f"local_batch_size = {local // plan.microbatches if accumulated else local}",
-            f"global_batch_size = {plan.batch_size}",
-            "",
-            "[parallelism]",
-            f"data_parallel_replicate_degree = {shape.data // _sharded(plan, shape)}",
-            f"data_parallel_shard_degree = {_sharded(plan, shape)}",
-            f"context_parallel_degree = {shape.context}",
-            f"tensor_parallel_degree = {shape.tensor}",
-            f"pipeline_parallel_degree = {len(set(shape.homes))}",
-            *pipeline,
-            *(["", "[activation_checkpoint]", 'mode = "full"'] if plan.recomputed else []),
+            "#!/bin/sh",
+            f"# exported by: {command}",
+            *(f"# not as planned: {line}" for line in lines),
+            *stages,
+            ': "${MODULE:?of models of torchtitan}" "${CONFIG:?a configuration of it}" "${SEQUENCE:?its tokens}"',
+            " \\\n  ".join(arguments),
             "",
         ]
     )
@@ -147,6 +147,8 @@ def _check_grid(launch: Launch) -> None:
             f"whole "
             f"blocks, and splits stages by itself; take megatron"
         )
+    if grid.chunks > 2:
+        raise InputError(f"chunks is {grid.chunks}: torchtitan gives a device two stages; take chunks 2 or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
     if region % grid.expert:
         raise InputError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.errors import require
 from simulator.language_models.model_card import ModelCard
@@ -15,6 +15,8 @@ MOST_TENSOR = 8
 """Across nodes a tensor group is slower than any other split in every measured group of runs."""
 LEAST_PART = 4096
 """Tokens: sequences are not split into shorter parts by context parallelism."""
+CHUNKS = (2, 4)
+"""Virtual stages of a device that are tried: each doubling halves the bubble and doubles what is sent."""
 STRATEGIES = ("data", "fsdp", "megatron")
 MOST_STEP_TOKENS = 2**24
 """Of a step, where nobody says how many: the most of Llama 3 405B (arXiv 2407.21783, section 3.4.2)."""
@@ -58,7 +60,8 @@ def candidate_grids(
 
     Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
     LEAST_PART tokens at least, experts over as many devices as divide them; micro-batches are powers of 2 up to
-    `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline.
+    `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline, by all replicas and
+    by those of a node; virtual stages are of equally many blocks, with rounds of as many micro-batches as stages.
     """
     require(devices >= 1, "devices", devices, "it is at least 1")
     require(batch >= 1, "batch_size", batch, "it is at least 1")
@@ -70,15 +73,34 @@ def candidate_grids(
             if batch // data // microbatch > MOST_MICROBATCHES:
                 continue
             for expert in _divisors(card.experts, replicas) if card.experts else [1]:
-                stages = (0,) if replicas == 1 else (0, 1) if pipeline > 1 else (0, 1, 2, 3)
-                for zero_stage in stages if replicas % expert == 0 else ():
-                    grid = TrainingGrid(
-                        data=data, tensor=split[0], context=split[1], pipeline=split[2], expert=expert,
-                        zero_stage=zero_stage, microbatch=microbatch, accumulation=batch // data // microbatch,
-                        node_devices=node_devices,
-                    )  # fmt: skip
-                    if grid.strategy in strategies:
-                        yield grid
+                if replicas % expert:
+                    continue
+                grid = TrainingGrid(
+                    data=data, tensor=split[0], context=split[1], pipeline=split[2], expert=expert,
+                    microbatch=microbatch, accumulation=batch // data // microbatch, node_devices=node_devices,
+                )  # fmt: skip
+                for each in (*_sharing(grid), *_interleaved(grid, card)):
+                    if each.strategy in strategies:
+                        yield each
+
+
+def _sharing(grid: TrainingGrid) -> Iterator[TrainingGrid]:
+    """Ways in which replicas share states; the parameters of what has no pipeline inside nodes alone, too."""
+    stages = (0,) if grid.replicas == 1 else (0, 1) if grid.pipeline > 1 else (0, 1, 2, 3)
+    yield from (replace(grid, zero_stage=stage) for stage in stages)
+    near = grid.node_devices // grid.tensor
+    whole = near % grid.context == grid.replicas % near == 0
+    if 3 in stages and 1 < near < grid.replicas and whole and grid.expert == 1:
+        yield replace(grid, zero_stage=3, shard_group=near)
+
+
+def _interleaved(grid: TrainingGrid, card: ModelCard | Divisible) -> Iterator[TrainingGrid]:
+    """With virtual stages; of a network that has heads."""
+    if grid.pipeline == 1 or grid.accumulation % grid.pipeline or not card.heads:
+        return
+    for chunks in CHUNKS:
+        if card.layers % (grid.pipeline * chunks) == 0:
+            yield from _sharing(replace(grid, chunks=chunks))
 
 
 def _degrees(card: ModelCard | Divisible, devices: int, node_devices: int) -> Iterator[Degrees]:

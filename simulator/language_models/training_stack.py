@@ -13,10 +13,11 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
+from simulator.lowering.costs.typical_scaling import device_class
 from simulator.parameter_states import ParameterStates
 from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
-from simulator.runtime import IDEAL, Runtime
-from simulator.workload import Profile
+from simulator.runtime import IDEAL, ON_IMAGES, ON_IMAGES_16_BIT, Runtime
+from simulator.workload import DTYPE_BYTES, Profile
 
 NEAREST = "nearest GPU"
 """How a profile says that its stack was taken by default."""
@@ -100,9 +101,15 @@ def _kept_stack(name: str) -> TrainingStack:
 
 
 def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
-    """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with."""
-    stack = stack_of(profile) if measured == IDEAL else None
-    return stack.runtime if stack else measured
+    """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with, else that of
+    GPUs for convolutions timed on one, else the ideal one."""
+    if measured != IDEAL:
+        return measured
+    if stack := stack_of(profile):
+        return stack.runtime
+    if device_class(profile.device) != "GPU" or not any(layer.kind.startswith("conv") for layer in profile.layers):
+        return IDEAL
+    return ON_IMAGES_16_BIT if DTYPE_BYTES[profile.dtype] <= 2 else ON_IMAGES
 
 
 def optimizer_state_of(profile: Profile) -> float:
@@ -122,14 +129,15 @@ def nearest_stack(name: str) -> TrainingStack:
     return min(known, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
 
 
-def stack_of_runtime(runtime: str | None, name: str) -> str | None:
-    """The stack that ships of a runtime, such as "megatron", on the GPU called `name`; None where there is none.
+def stack_of_runtime(runtime: str | None, name: str = "") -> str | None:
+    """The stack that ships of a runtime, such as "megatron", on the GPU called `name` or on any; None where there is
+    none.
 
     Those of plain torch are called "fsdp".
     """
     named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")]
     kind = name.partition("-")[0]
-    alike = [known for known in named if read_stack(known).accelerator.partition("-")[0] == kind]
+    alike = [known for known in named if not name or read_stack(known).accelerator.partition("-")[0] == kind]
     return min(alike, key=len, default=None)
 
 

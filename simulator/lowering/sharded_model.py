@@ -104,7 +104,11 @@ class ShardedModel:
     @cached_property
     def buckets(self) -> tuple[Bucket, ...]:
         """What travels together when gradients are synchronised, in the order in which it becomes ready."""
-        return tuple(filled_buckets(self.profile, self.plan, self.replicas))
+        stage_of = [0] * len(self.placements)
+        for number, layers in enumerate(self.stages) if self.schedule.several_stages else ():
+            for layer in layers:
+                stage_of[layer] = number
+        return tuple(filled_buckets(self.profile, self.plan, self.replicas, stage_of))
 
     def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
         """The collective that sums a bucket, in the devices of this plan; see `Symmetry.steps`."""

@@ -74,7 +74,7 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
-    _add_overheads(builder, runtime, orders, pipelined=meets)
+    _add_overheads(builder, runtime, orders, len(model.whole.devices), pipelined=meets)
     add_launches(builder, model, cluster, runtime, passes, starts, orders)
     names = [layer.name for layer in profile.layers]
     static = static_bytes(model, cluster, runtime)
@@ -119,9 +119,14 @@ class LoweredModel(NamedTuple):
     graph: TaskGraph
 
 
-def _add_overheads(builder: GraphBuilder, runtime: Runtime, orders: list[list[Ints]], pipelined: bool) -> None:
-    """Lengthen compute by what the runtime does besides: dividing gradients before an update, its own tasks."""
+def _add_overheads(
+    builder: GraphBuilder, runtime: Runtime, orders: list[list[Ints]], devices: int, pipelined: bool
+) -> None:
+    """Lengthen compute to that of the slowest of `devices`, and by what the runtime does besides: dividing gradients
+    before an update, its own tasks."""
     seconds = builder.column("seconds")
+    if runtime.rank_spread:
+        seconds[builder.column("route") < 0] *= runtime.slowest_of(devices)
     if pipelined:
         seconds[builder.column("kind") == Kind.UPDATE] *= 1 + runtime.gradient_scaling
     if runtime.task_overhead_s:

@@ -8,33 +8,3 @@ token_buckets  links that let some bytes pass at full speed after a rest, as the
 topologies     ways to join devices: each builder returns a Cluster
 transfers      what each transfer of a graph asks of the links: a delay, then work shared max-min fairly
 """
-
-from simulator.network.catalogue import Join, Preset, presets, read_cluster, read_preset, read_runtime, write_cluster
-from simulator.network.max_min import ActivityClass, Sharing
-from simulator.network.topologies import Wire, flat_switch, select, take, two_tier
-from simulator.network.transfers import Demand, Paths, alone_s, demand, link_bytes, link_weights, paths, uncontended_s
-
-__all__ = [
-    "ActivityClass",
-    "Demand",
-    "Join",
-    "Paths",
-    "Preset",
-    "Sharing",
-    "Wire",
-    "alone_s",
-    "demand",
-    "flat_switch",
-    "link_bytes",
-    "link_weights",
-    "paths",
-    "presets",
-    "read_cluster",
-    "read_preset",
-    "read_runtime",
-    "select",
-    "take",
-    "two_tier",
-    "uncontended_s",
-    "write_cluster",
-]

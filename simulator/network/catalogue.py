@@ -27,22 +27,24 @@ MOST_DEVICES = 131_072
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """How points of a tier are joined: a wire and where its numbers come from.
-
-    wires: how many parallel ones stand side by side, counted as one of their summed bandwidth, the line rate. achieved:
-    the share of it that collectives or training were measured to get, which links give by default; it has a source too.
-    message: the share of a wire that a message alone gets; None: the same.
-    """
+    """How points of a tier are joined, and where its numbers come from."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     what: str
+    """In words."""
     wires: int = 1
+    """How many stand side by side, counted as one of their summed bandwidth, the line rate."""
     bandwidth_bytes_per_s: float
+    """Of one wire, each way."""
     latency_s: float
+    """Of a message."""
     achieved: AchievedShare | None = None
+    """The share of the line rate that collectives or training were measured to get, which links give by default."""
     message: float | None = None
+    """The share of a wire that a message alone gets; None: the same."""
     sources: Mapping[str, str]
+    """By key."""
 
     def __post_init__(self) -> None:
         require(1 <= self.wires <= 1024, "wires", self.wires, "it is from 1 to 1,024")
@@ -65,19 +67,22 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One machine: how many devices it has and what they are. dollars_per_hour is for the whole node.
-
-    cores: CPU cores that its devices share; left out where the devices do not compute on them.
-    """
+    """One machine: how many devices it has and what they are."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     devices: int
+    """How many."""
     kind: str
+    """The product."""
     memory_bytes: int | None = None
+    """Of each."""
     cores: float | None = None
+    """CPU cores that its devices share; None: the devices do not compute on them."""
     dollars_per_hour: float | None = None
+    """Of the whole node."""
     sources: Mapping[str, str] = field(default_factory=dict)
+    """By key."""
 
     def __post_init__(self) -> None:
         require(1 <= self.devices <= MOST_DEVICES, "devices", self.devices, "a node has at least 1")
@@ -86,25 +91,32 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A node, what joins its devices (`intra`, absent when it has but one) and what joins nodes (`inter`).
-
-    library: how collectives run there, and where that was measured; None: as their formulas say. collectives: curves
-    measured on such nodes, as in a Cluster, by name and number of devices; collective_sources says by name where.
-    """
+    """A kind of node, and how nodes are joined."""
 
     __pydantic_config__ = {"extra": "forbid"}
 
     name: str
+    """What commands call it."""
     title: str
+    """In a line."""
     default_devices: int
+    """Without --devices."""
     node: Node
+    """One machine."""
     intra: Join | None = None
+    """What joins its devices; None where it has but one."""
     inter: Join
+    """What joins nodes."""
     library: CollectiveLibrary | None = None
+    """How collectives run there; None: as their formulas say."""
     library_source: str = ""
+    """Where that was measured."""
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
+    """Curves measured on such nodes, by name and number of devices, as in a Cluster."""
     collective_sources: Mapping[str, str] = field(default_factory=dict)
+    """Where, by name."""
     notes: str = ""
+    """For people."""
 
     def __post_init__(self) -> None:
         require(self.default_devices >= 1, "default_devices", self.default_devices, "it is at least 1")
@@ -176,6 +188,7 @@ class ClusterFile(Cluster):
     __pydantic_config__ = {"extra": "forbid"}
 
     runtime: Runtime = IDEAL
+    """Measured with it."""
 
     @classmethod
     def of(cls, cluster: Cluster, runtime: Runtime = IDEAL) -> ClusterFile:

@@ -17,9 +17,10 @@ hosts (see `CollectiveLibrary.two_hosts_once`). What stays on its device is copi
 short steps and a share of the bandwidth, long ones by one that fills its buffers first: NCCL's LL and LL128, and
 Simple, of which its tuner takes the fastest by such sums (NCCL, src/graph/tuning.cc).
 
-A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits until word has
-come back that its slot is free. So between hosts a ring takes at least rounds x 2 steps / those in flight, whatever its
-bytes: small parts on many devices wait for latency, as the gathers of tensor groups across nodes do.
+A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits for a short
+step back that says that its slot is free. So between hosts a ring waits for rounds x (a step there + a short one back)
+/ those in flight, beside its bytes: small parts on many devices wait for latency, as the gathers of tensor groups
+across nodes do.
 
 The bytes become work on the links of the ring, shared with whatever else goes on; the latency is not. Measured curves
 stand for devices that fill hosts as they did; they correct others by how far the sum above misses them.
@@ -183,8 +184,8 @@ def _by_library(library: CollectiveLibrary, name: str, at: Placement, size_bytes
         short = steps_s, at.between_s, bytes_s / share, SHORT_IN_FLIGHT
         long = steps_s + fill_s, long_s, bytes_s, LONG_IN_FLIGHT
         for ends_s, step_s, moving_s, in_flight in (short, long) if fill_s == library.fill_s else (long,):
-            there_and_back_s = 2 * step_s
-            delay_s = ends_s + max(between * step_s, rounds * there_and_back_s / in_flight - moving_s)
+            there_and_back_s = step_s + at.between_s
+            delay_s = ends_s + max(between * step_s, rounds * there_and_back_s / in_flight)
             fastest = min(fastest, (delay_s + moving_s, delay_s, moving_s))
     _, delay_s, moving_s = fastest
     return CollectiveTime(delay_s, moving_s * at.rate_bytes_per_s, at.rate_bytes_per_s)

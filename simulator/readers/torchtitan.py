@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError
-from simulator.exports.torchtitan import CONFIGURATIONS
+from simulator.exports.torchtitan import CONFIGURATIONS, SCHEDULES
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import ModelCard
 from simulator.readers._source import Options, Source, StartedRun, grid_of
@@ -22,6 +22,10 @@ FLAVORS = {
     ("deepseek_v3", "671B"): "deepseek-v3", ("llama4", "17bx16e"): "llama4-scout",
 }  # fmt: skip
 """Cards by the name and the flavor of a TOML file's [model]."""
+LOOPED = ("Interleaved", "LoopedBFS", "ZBV", "DualPipe")
+"""Beginnings of schedules in which a device has several stages."""
+ENDS = ("first", "last")
+"""Stages that may have fewer layers."""
 SEQUENCE, MICROBATCH = 2048, 8
 """Of a TOML file that does not say."""
 
@@ -54,9 +58,12 @@ def read(source: Source) -> StartedRun:
         group = whole_shard * context if replicate > 1 else 0
         grid = replace(grid, zero_stage=2 if whole else 3, shard_group=group)
     own.text("training.disable_cuda_graphs")
-    if (own.text("parallelism.pipeline_parallel_schedule") or "").startswith("Interleaved") and pipeline > 1:
-        grid = replace(grid, chunks=2)
+    schedule = own.text("parallelism.pipeline_parallel_schedule") or SCHEDULES["1f1b"]
+    if pipeline > 1:
+        grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline))
     unread, ignored = own.left(CHANGES)
+    if pipeline > 1 and schedule not in (SCHEDULES["1f1b"], SCHEDULES["interleaved"]):
+        unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
     return StartedRun(
         runtime="torchtitan",
         card=replace(card, sequence=sequence),
@@ -78,6 +85,15 @@ def _card(own: Options, source: Source) -> ModelCard:
         what = configuration or f"{name} {flavor}"
         raise InputError(f"{source.name}: no card of {what}; say --model CARD")
     return read_card(started)
+
+
+def _chunks(own: Options, schedule: str, blocks: int, pipeline: int) -> int:
+    """Stages of each device: of a looped schedule by the layers of a stage, embedding and output counted, else 2."""
+    of_stage = own.count("parallelism.pipeline_parallel_layers_per_stage", default=0)
+    around = sum(own.count(f"parallelism.pipeline_parallel_{end}_stage_less_layers", default=1) for end in ENDS)
+    if not schedule.startswith(LOOPED):
+        return 1
+    return max(2, -(-(blocks + around) // of_stage) // pipeline) if of_stage else 2
 
 
 def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, Any]:

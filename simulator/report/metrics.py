@@ -48,45 +48,63 @@ class Bottleneck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One step in figures.
-
-    load_balance_ratio: most loaded worker's compute seconds / mean over all workers. bubble_ratio: bubble
-    seconds / step, mean over the workers that compute. speedup: the batch on one worker, no waiting, / step;
-    efficiency: speedup / number of workers. critical_path_s: longest dependency chain when nothing
-    contends. path_s: seconds of the step by resource along the chain that bound it. fit: whether the step
-    runs within memory and the rules of its runtime; verdict: why not, or why it is not sure, empty where it fits;
-    fits: whether it is predicted to. dollars_per_step: None without prices. sizes_note: which compute times were not
-    measured at their size, empty when all were; step_band_s: (low, high) of the step for it, None where nothing says
-    how far. engine: of the timeline.
-    """
+    """One step in figures."""
 
     model: str
+    """The profile's."""
     cluster: str
+    """Its name."""
     strategy: str
+    """The plan's."""
     batch_size: int
+    """Samples of a step."""
     microbatches: int
+    """Equal parts of it."""
     step_s: float
+    """From the first task to the end of the last."""
     samples_per_s: float
+    """batch_size / step_s."""
     speedup: float
+    """Samples per second over those of one worker with an equal part of the batch, which waits for nobody (weak
+    scaling)."""
     efficiency: float
+    """speedup / number of workers."""
     load_balance_ratio: float
+    """Most loaded worker's compute seconds / mean over all workers."""
     bubble_ratio: float
+    """Bubble seconds / step_s, mean over the workers that compute."""
     communication_bytes: Communication
+    """What messages carry, by phase."""
     peak_memory_bytes: float
+    """Of the device with the largest peak."""
     fits: bool
+    """Whether it is predicted to."""
     fit: Fit
+    """Whether the step runs within memory and the rules of its runtime."""
     verdict: str
+    """Why not, or why it is not sure; empty where it fits."""
     devices: Sequence[DeviceUse]
+    """What each did and held."""
     links: Sequence[LinkUse]
+    """What each carried."""
     layers: Sequence[LayerUse]
+    """What each computed and sent."""
     critical_path_s: float
+    """The longest chain of dependencies, where nothing contends."""
     path_s: Mapping[str, float]
+    """Seconds of the step by resource, along the chain that bound it."""
     bottleneck: Bottleneck
+    """The resource with the most of that chain."""
     dollars_per_step: float | None
+    """None without prices."""
     tasks: int
+    """How many were simulated."""
     sizes_note: str = ""
+    """Which compute times were not measured at their size; empty: all were."""
     step_band_s: tuple[float, float] | None = None
+    """(low, high) of the step for that; None: nothing says how far."""
     engine: str
+    """That made the timeline."""
 
     def figures(self) -> dict[str, Any]:
         """Its step, peak and fit, ready for JSON."""
@@ -121,7 +139,8 @@ def report_of(
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     mean = compute[: cluster.workers].mean()
-    one_s = one_device_s(profile, cluster, plan.batch_size, fmean(plan.work or (1.0,)))
+    part = -(-plan.batch_size // cluster.workers)
+    one_s = one_device_s(profile, cluster, part, fmean(plan.work or (1.0,))) * plan.batch_size / part
     shares = totals.shares(carried)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)

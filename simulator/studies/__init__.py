@@ -4,6 +4,7 @@ accumulation    a batch larger than the devices hold at once: micro-batches whos
 architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
 asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and their steady-
                 state throughput
+bandwidth_need  which network plans need: the step of the best of several over the bandwidth of one tier of links
 bottleneck      what limits a step, by name and with the evidence: the chain that bound it, then the same step with
                 more of it
 by_message      one all-reduce message by message, with late devices and unequal links
@@ -13,36 +14,3 @@ scaling_figure  the pictures of a scaling study: a plain Plotly figure of four p
                 alone
 what_if         sensitivity of a step: the same plan simulated again with one resource twice as fast
 """
-
-from simulator.studies.accumulation import Choice, best, choices
-from simulator.studies.architectures import Architecture, architecture, device_counts
-from simulator.studies.asynchronous import run_asynchronously
-from simulator.studies.by_message import AllReduceByMessage, all_reduce_by_message, collectives_by_message
-from simulator.studies.explain import Explanation, crossing_words, describe, explain
-from simulator.studies.scaling import ScalingResult, ScalingStudy, replicated, scale, usage_at
-from simulator.studies.scaling_figure import COLOURS, figure, throughput
-
-__all__ = [
-    "COLOURS",
-    "AllReduceByMessage",
-    "Architecture",
-    "Choice",
-    "Explanation",
-    "ScalingResult",
-    "ScalingStudy",
-    "all_reduce_by_message",
-    "architecture",
-    "best",
-    "choices",
-    "collectives_by_message",
-    "crossing_words",
-    "describe",
-    "device_counts",
-    "explain",
-    "figure",
-    "replicated",
-    "run_asynchronously",
-    "scale",
-    "throughput",
-    "usage_at",
-]

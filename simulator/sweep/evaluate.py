@@ -176,7 +176,7 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     apart = {*REQUIRED, *MACHINE, *SYNCHRONISATION}
     options: dict[str, Any] = {k: v for k, v in values.items() if v is not None and k not in apart and not tier_of(k)}
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
-    states = ParameterStates(stage=options.pop("zero_stage", 0))
+    states = ParameterStates(stage=options.pop("zero_stage", 0), group=options.pop("shard_group", 0))
     return options | {"synchronisation": replace(Synchronisation(), **changes), "states": states}
 
 

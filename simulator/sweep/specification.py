@@ -36,9 +36,13 @@ class Specification:
     __pydantic_config__ = {"extra": "forbid"}
 
     parameters: Mapping[str, Any]
+    """Values by name, combined with each other."""
     zip: tuple[Mapping[str, Any], ...] = ()
+    """Groups of parameters whose values go together."""
     where: tuple[str, ...] = field(default=())
+    """SQLite expressions; a point for which one is false does not run."""
     notes: str = ""
+    """For people."""
 
     def __post_init__(self) -> None:
         written = [*self.parameters, *(name for group in self.zip for name in group)]

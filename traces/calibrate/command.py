@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -29,13 +30,14 @@ from simulator.errors import InputError, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster, write_cluster
-from simulator.one_line_parser import OneLineParser, count, positive
+from simulator.one_line_parser import OneLineParser, count, duration, positive
 from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate import links
 from traces.calibrate.link_probe import measure
 from traces.calibrate.measured_points import sizes_to
+from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, unsteady
 from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, wrapped_overhead_s
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
@@ -47,6 +49,10 @@ from traces.zoo.networks import load
 
 PASS_NETWORK = "vgg_digits"
 """Small, so that what a pipeline adds to a pass stands out of its layers' own time."""
+FEWEST_PASSES = 3
+"""Two that agree may do so by chance."""
+REST_S = 3.0
+"""Between passes, so that a moment's disturbance meets one of them."""
 COPIED_NETWORK = "vgg_small"
 """9 MB of parameters, so that what copies of gradients take stands out."""
 
@@ -61,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes.add_argument("--plan", metavar="PLAN", help="measure up to the largest message and collective of this plan")
     sizes.add_argument("--up-to", metavar="BYTES", help="measure up to this size, e.g. 64MB (default 16.8 MB)")
     parser.add_argument("--profile", metavar="PROFILE", help="the plan's profile (default: by the plan's model)")
+    text = "measure again until passes agree within 10%%, for no longer than this (default 3min; at least one pass)"
+    parser.add_argument("--budget", metavar="TIME", type=duration, default=180.0, help=text)
     parser.add_argument("--timeout", metavar="SECONDS", type=positive, default=600.0, help="at most (default 600)")
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where to write the measured cluster")
     args = parser.parse_args(argv)
@@ -70,16 +78,60 @@ def main(argv: Sequence[str] | None = None) -> int:
     cluster = read_cluster(args.cluster, devices=args.devices)
     _check_place(cluster)
     task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster), links.SIZES_BYTES))
-    by_rank, where = _on_ranks(cluster, task, args.timeout)
-    if os.environ.get("RANK", "0") == "0":
+    passes = _passes(cluster, task, args)
+    if _speaks():
+        measured, runtime = median_calibration([calibration for calibration, _ in passes])
+        known = len(cluster.sources)
+        notes = [
+            *_figures_notes([calibration for calibration, _ in passes]),
+            _copies_note(median([s for _, s in passes])),
+        ]
+        where, _, *others = passes[0][0][0].sources[known:]  # but for the first pass's own figures
+        measured = replace(measured, sources=(*cluster.sources, where, *others, *notes))
+        write_cluster(measured, args.output, runtime)
+        _report(args.output, measured, runtime, known)
+    return 0
+
+
+def _speaks() -> bool:
+    """Whether this process speaks for all that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _passes(cluster: Cluster, task: dict[str, Any], args: argparse.Namespace) -> list[tuple[Calibration, float]]:
+    """Calibrations with what copies take, in seconds per byte: until they agree, or the budget does not hold another.
+
+    All of torchrun's processes decide alike, as they know each other's measurements and how long these took.
+    """
+    passes: list[tuple[Calibration, float]] = []
+    taken_s = 0.0
+    while True:
+        by_rank, where = _on_ranks(cluster, task, args.timeout)
         measured, runtime = links.apply(cluster, links.measurement_of_ranks(task, by_rank), where)
         costs = [each["pass_cost"] for each in by_rank[:2]]
         runtime = replace(runtime, pass_overhead_s=pass_overhead_s(costs, runtime.send_cpu_s_per_byte))
-        copies = _copies_note(median([each["copies_s_per_byte"] for each in by_rank]))
-        measured = replace(measured, sources=(*measured.sources, copies))
-        write_cluster(measured, args.output, runtime)
-        _report(args.output, measured, runtime, len(cluster.sources))
-    return 0
+        passes.append(((measured, runtime), median([each["copies_s_per_byte"] for each in by_rank])))
+        taken_s += max(each["taken_s"] for each in by_rank)
+        off = unsteady([calibration for calibration, _ in passes])
+        if taken_s * (1 + 1 / len(passes)) > args.budget or (len(passes) >= FEWEST_PASSES and not off):
+            return passes
+        if _speaks():
+            differing = f": {', '.join(off)} differ by more than {STEADY:.0%}" if off else ""
+            print(f"pass {len(passes)} took {taken_s / len(passes):.0f} s{differing}; measuring again", file=sys.stderr)
+        time.sleep(REST_S)
+
+
+def _figures_notes(passes: Sequence[Calibration]) -> Iterator[str]:
+    """What was measured in the median, and how far the passes lie apart."""
+    _, runtime = median_calibration(passes)
+    sent_s, received_s = runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte
+    yield (
+        f"the median of {len(passes)} pass(es): core time per byte sent {sent_s * 1e9:.2f} ns, received "
+        f"{received_s * 1e9:.2f} ns; a round beside compute waits {runtime.busy_latency_s * 1e3:.2f} ms"
+    )
+    if off := unsteady(passes):
+        differ = ", ".join(f"{name} by {share:.0%}" for name, share in off.items())
+        yield f"uncertain, as passes differ: {differ}; of links and collectives it is in every interval of a step"
 
 
 def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
@@ -93,7 +145,7 @@ def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
 def _copies_note(s_per_byte: float) -> str:
     return (
         f"DistributedDataParallel copies gradients in {s_per_byte * 1e9:.2f} ns per byte unless "
-        f"gradient_as_bucket_view is set: predict with --compression-cost {s_per_byte * 1e9:.2g}s, which is per GB"
+        f"gradient_as_bucket_view is set: --compression 1 --compression-cost {s_per_byte * 1e9:.2g}s (a GB) predicts it"
     )
 
 
@@ -144,6 +196,7 @@ def _on_ranks(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple
 def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     """What each process measures: the links with the others, what a pass takes longer in a pipeline of the first two,
     then what DistributedDataParallel adds to a step by itself."""
+    began_s = time.monotonic()
     measured = measure(rank, **task)
     alone = [dist.new_group([number]) for number in range(rank.ranks)][rank.number]
     pair = dist.new_group([0, 1])
@@ -156,6 +209,7 @@ def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     parameter_bytes = files.read_profile(COPIED_NETWORK).parameter_bytes
     copies_s = wrapped_overhead_s(network, 4, partial(DistributedDataParallel, process_group=alone), repeats=9)
     measured["copies_s_per_byte"] = copies_s / parameter_bytes
+    measured["taken_s"] = time.monotonic() - began_s
     return measured
 
 

@@ -32,12 +32,13 @@ from traces.capture.measurement_rounds import median, spread
 from traces.capture.stolen_time import StolenTime
 from traces.lab.rank import Rank
 
-MEASURED_S = 0.5
-"""About how long to measure each size at least, within MIN_REPEATS and MAX_REPEATS."""
-MIN_REPEATS, MAX_REPEATS = 4, 30
+MEASURED_S = 0.2
+"""About how long to measure each size at least, within MIN_REPEATS and MAX_REPEATS: short, as passes are several, and
+what disturbs a machine lasts longer than one."""
+MIN_REPEATS, MAX_REPEATS = 3, 30
 STEADY = 0.05
 """A size is measured on while the interquartile range is a larger share of the median, up to MAX_REPEATS times ..."""
-LONGEST_MEASURED_S = 3.0
+LONGEST_MEASURED_S = 1.0
 """... and until its transfers took so long."""
 BOTH_WAYS_BYTES = 1 << 20
 RESTS, SHORTEST_REST_S, LONGEST_REST_S = 3.0, 5e-3, 0.05

@@ -7,7 +7,7 @@ A calibration made while the machine's host took a quarter of its core time gave
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from simulator.cluster import AchievedShare, Cluster, Link
@@ -16,6 +16,8 @@ from simulator.errors import require
 from simulator.runtime import Runtime
 
 Calibration = tuple[Cluster, Runtime]
+STEADY = 0.10
+"""A figure that differs by a larger share between passes is measured again, then said to be uncertain."""
 
 
 def median_calibration(calibrations: Sequence[Calibration]) -> Calibration:
@@ -39,8 +41,62 @@ def median_calibration(calibrations: Sequence[Calibration]) -> Calibration:
         send_cpu_s_per_byte=statistics.median(each.send_cpu_s_per_byte for each in runtimes),
         receive_cpu_s_per_byte=statistics.median(each.receive_cpu_s_per_byte for each in runtimes),
         busy_latency_s=statistics.median(each.busy_latency_s for each in runtimes),
+        pass_overhead_s=statistics.median(each.pass_overhead_s for each in runtimes),
     )
+    links = tuple(_with_collectives(link, clusters) for link in links)
     return replace(first, links=links, collectives=collectives, sources=tuple(dict.fromkeys(sources))), runtime
+
+
+def figures(calibrations: Sequence[Calibration]) -> Mapping[str, list[float]]:
+    """Seconds of the largest message of each tier and of the largest collectives, core seconds per byte and waits, in
+    every calibration."""
+    clusters, runtimes = [cluster for cluster, _ in calibrations], [runtime for _, runtime in calibrations]
+    links = {link.tier: number for number, link in enumerate(clusters[0].links) if link.curve is not None}
+    messages = {
+        f"{tier} messages": [_largest_s(each.links[number].curve) for each in clusters]
+        for tier, number in links.items()
+    }
+    collectives = {
+        f"{name} of {count}": [_largest_s(each.collectives[name][count]) for each in clusters]
+        for name, counts in clusters[0].collectives.items()
+        for count in counts
+    }
+    return messages | collectives | {
+        "core time per byte sent": [each.send_cpu_s_per_byte for each in runtimes],
+        "core time per byte received": [each.receive_cpu_s_per_byte for each in runtimes],
+        "a round's wait beside compute": [each.busy_latency_s for each in runtimes],
+        "what pipelines add to a pass": [each.pass_overhead_s for each in runtimes],
+    }  # fmt: skip
+
+
+def unsteady(calibrations: Sequence[Calibration]) -> dict[str, float]:
+    """The figures that differ by more than STEADY between calibrations: the range of them over the median."""
+    ranges = {name: _range(values) for name, values in figures(calibrations).items()}
+    return {name: share for name, share in ranges.items() if share > STEADY}
+
+
+def _range(values: Sequence[float]) -> float:
+    middle = statistics.median(values)
+    return (max(values) - min(values)) / middle if middle else 0.0
+
+
+def _largest_s(curve: Curve | None) -> float:
+    return curve.points[-1][1] if curve else 0.0
+
+
+def _with_collectives(link: Link, clusters: Sequence[Cluster]) -> Link:
+    """A measured link whose band holds by how much the largest collectives differed between calibrations, too."""
+    by_curve = [
+        [_largest_s(cluster.collectives[name][count]) for cluster in clusters]
+        for name, counts in clusters[0].collectives.items()
+        for count in counts
+    ]
+    if link.achieved is None or not by_curve:
+        return link
+    slowest = max(max(seconds) / statistics.median(seconds) for seconds in by_curve)
+    fastest = min(min(seconds) / statistics.median(seconds) for seconds in by_curve)
+    band = link.achieved
+    return replace(link, achieved=replace(band, low=min(band.low, 1 / slowest), high=max(band.high, 1 / fastest)))
 
 
 def _median_link(links: Sequence[Link]) -> Link:

@@ -48,7 +48,7 @@ from typing import TextIO
 
 from simulator.errors import require, require_count
 from simulator.files import check_writable, write_profile
-from simulator.one_line_parser import OneLineParser, count, shape, whole
+from simulator.one_line_parser import OneLineParser, count, whole
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -58,6 +58,7 @@ from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.capture.progress import following
 from traces.capture.ranks import Ranks
 from traces.zoo.networks import ZOO, Network, NetworkInput, load
+from traces.zoo.own_network import add_input_arguments
 
 MOST_SERIES = 3
 AGAIN_WITHIN_S = 300.0
@@ -179,22 +180,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=count, default=1, help="CPU threads (default 1)")
     parser.add_argument("--repeats", type=count, default=30, help="rounds of measurement (default 30)")
     parser.add_argument("--warmup", type=whole, default=2, help="rounds before them that do not count (default 2)")
-    parser.add_argument("--input-shape", type=shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
-    parser.add_argument(
-        "--input", dest="inputs", metavar="[NAME=]SHAPE[:VOCABULARY]", type=_input, action="append", default=[],
-        help="one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME",
-    )  # fmt: skip
-    parser.add_argument("--classes", type=count, help="num_classes for the callable (not for zoo names)")
-    parser.add_argument("--vocabulary", type=count, help="the input is integers below this (not for zoo names)")
+    add_input_arguments(parser)
     parser.add_argument("--seed", type=whole, default=0, help="of inputs and parameters (default 0)")
     return parser
-
-
-def _input(text: str) -> NetworkInput:
-    name, _, rest = text.rpartition("=")
-    sides, _, vocabulary = rest.partition(":")
-    if name and not name.isidentifier():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not [NAME=]SHAPE[:VOCABULARY]; write e.g. pixels=3x224x224, or input_ids=128:50257"
-        )
-    return NetworkInput(name=name, shape=shape(sides), vocabulary=count(vocabulary) if vocabulary else None)

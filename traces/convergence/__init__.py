@@ -2,8 +2,6 @@
 
     curve_measurement  measure convergence: train for real in many regimes, with several seeds, and keep every curve
     datasets           data sets small enough to train on until a target accuracy, in seconds on one core
-    plan_training      train a plan for real until an accuracy: every rank a process, real data, parameters copied on
-                       the way
     stale_training     train a network for real in one process, with gradients as old as a regime says, until a target
                        accuracy
 

@@ -1,6 +1,5 @@
 """Devices that come and go in a training, for real.
 
-    balanced_shares        even and balanced shares of a batch on devices of unequal speed, for real
     elastic_worker         data-parallel training whose process group can change between two steps: one flat state to
                            send and to store
     group_rank             the life of one rank of an elastic process group
@@ -10,8 +9,6 @@
                            from time to time
     reconfiguration_costs  measure what changing the devices of a job costs on this machine: `shardscope calibrate
                            --reconfiguration`
-    rehearsal              real membership changes of an elastic process group, beside what the simulator predicts of
-                           each
 
 Import from the files themselves: processes that start with one of them need none of the others.
 """

@@ -106,10 +106,9 @@ class ElasticWorker:
         edges = list(pairwise(accumulate(self._shares, initial=0)))
         return samples_of(self.training, self.step_number)[slice(*edges[self._rank])]
 
-    def step(self, changes: bool = False, speed: float = 1.0) -> tuple[float, bool]:
+    def step(self, changes: bool = False) -> tuple[float, bool]:
         """One step: the mean loss over the whole batch, and whether some rank said that the group changes after it.
 
-        speed: below 1 the passes are followed by idleness, as long as a device of that speed would have computed on.
         Raises RuntimeError if a rank is lost.
         """
         began = time.perf_counter()
@@ -119,8 +118,6 @@ class ElasticWorker:
         loss = nn.functional.cross_entropy(scores, self._targets[samples], reduction="sum") / self.training.batch_size
         loss.backward()  # type: ignore[no-untyped-call]
         self._sums[-2], self._sums[-1] = loss.detach(), changes
-        if speed < 1:
-            time.sleep((time.perf_counter() - began) * (1 / speed - 1))
         self.compute_s = time.perf_counter() - began
         if self._group is not None:
             self._group.allreduce([self._sums]).wait()

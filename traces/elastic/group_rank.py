@@ -30,7 +30,7 @@ POLL_S = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Devices in the order of their ranks, the samples of a step that each computes, and the speed of each (1 = full).
+    """Devices in the order of their ranks, and the samples of a step that each computes.
 
     source: where the training state comes from: "start" is the seed, "checkpoint" the file, "move" other ranks along
     `messages` of (source, target) ranks, "agree" the rank that is ahead. timeout_s: of a collective.
@@ -38,7 +38,6 @@ class Generation:
 
     devices: tuple[int, ...]
     shares: tuple[int, ...]
-    speeds: tuple[float, ...]
     source: str = "start"
     messages: tuple[tuple[int, int], ...] = ()
     timeout_s: float = 60.0
@@ -131,7 +130,7 @@ def _train_until_change(
         samples, began_s = worker.own_samples(), time.monotonic()
         changes = rank == 0 and _path(folder, following).exists()
         try:
-            loss, changed = worker.step(changes, generation.speeds[rank])
+            loss, changed = worker.step(changes)
         except RuntimeError:
             log.note("detect", following)
             return False

@@ -7,7 +7,7 @@ to the moment when every rank can begin the next one.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from simulator.elastic.reconfiguration import DETECT, FRAMEWORK, GROUPS, LAUNCH, LEAVE, MOVE, READ, STOP, WRITE
@@ -79,31 +79,6 @@ def measured_change(group: ElasticProcessGroup, generation: int, policy: str) ->
         first_s=max(max(steps[0]["at_s"] for steps in new.values()) - began_s - steady_s, 0.0),
         step_s=steady_s,
     )
-
-
-def samples_seen(group: ElasticProcessGroup, steps: int) -> dict[int, list[int]]:
-    """By step, for the first `steps` of them, the samples that all ranks computed, sorted."""
-    samples: dict[int, list[int]] = {step: [] for step in range(steps)}
-    for line in _logged_steps(group):
-        if line["step"] < steps:
-            samples[line["step"]] += line["samples"]
-    return {step: sorted(numbers) for step, numbers in samples.items()}
-
-
-def losses(group: ElasticProcessGroup) -> list[float]:
-    """The loss of every step, from the rank that logged it first. Raises RunError when a step is missing."""
-    by_step: dict[int, float] = {}
-    for line in _logged_steps(group):
-        by_step.setdefault(line["step"], line["loss"])
-    if sorted(by_step) != list(range(len(by_step))):
-        raise RunError(f"of {max(by_step) + 1} steps only {len(by_step)} were logged")
-    return [by_step[step] for step in range(len(by_step))]
-
-
-def _logged_steps(group: ElasticProcessGroup) -> Iterator[Line]:
-    """The steps that all devices logged, device by device."""
-    for path in sorted(group.folder.glob("*.log")):
-        yield from (line for line in group.lines(int(path.stem)) if line["what"] == "step")
 
 
 def _steps(logs: Mapping[int, Sequence[Line]], generation: int) -> dict[int, list[Line]]:

@@ -27,7 +27,6 @@ from simulator.owned_files import temporary_folder
 from traces.elastic.elastic_worker import TrainingJob, even_shares
 from traces.elastic.group_rank import Generation
 from traces.lab.child_processes import kill_processes, set_priority, start_process
-from traces.lab.cpu_throttle import Throttle
 from traces.lab.namespaces import batch
 from traces.lab.shaped_network import Lab
 
@@ -42,7 +41,7 @@ Line = Mapping[str, Any]
 class ElasticProcessGroup:
     """One process per device, and the folder in which they read who trains in which generation.
 
-    marks: (what, generation, moment in seconds of CLOCK_MONOTONIC) of what this process did.
+    marks: (what, generation, moment in seconds of CLOCK_MONOTONIC) of what this process did. processes: by device.
     """
 
     def __init__(
@@ -51,17 +50,13 @@ class ElasticProcessGroup:
         lab: Lab | None = None,
         cores: Sequence[int] = (),
         *,
-        throttles: Sequence[Throttle] = (),
         timeout_s: float = 60.0,
     ) -> None:
-        """cores: those that processes are pinned to, in turn. throttles: the control group of each device's process.
-
-        timeout_s: after which a rank that does not answer counts as lost.
-        """
-        self.training, self._lab, self._throttles, self._timeout_s = training, lab, throttles, timeout_s
+        """cores: those that processes are pinned to, in turn. timeout_s: after which a silent rank counts as lost."""
+        self.training, self._lab, self._timeout_s = training, lab, timeout_s
         self._temporary = temporary_folder()
         self.folder = Path(self._temporary.name)
-        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._generation = -1
         self._devices: tuple[int, ...] = ()
         self._without_link: list[int] = []
@@ -75,20 +70,15 @@ class ElasticProcessGroup:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         set_priority(0)
-        kill_processes(self._processes.values())
+        kill_processes(self.processes.values())
         for device in self._without_link:
             self._set_link(device, "up")
         self._temporary.cleanup()
 
-    def start(
-        self, devices: tuple[int, ...], shares: Sequence[int] = (), speeds: Sequence[float] = (), source: str = "start"
-    ) -> None:
-        """Start a process per device and let them train.
-
-        shares: samples of a step by device, even by default. speeds: of each, at most 1. source: as of a Generation.
-        """
+    def start(self, devices: tuple[int, ...], shares: Sequence[int] = ()) -> None:
+        """Start a process per device and let them train. shares: samples of a step by device, even by default."""
         self._launch(devices, self._generation + 1)
-        self._announce(devices, source, shares=shares, speeds=speeds)
+        self._announce(devices, "start", shares=shares)
 
     def expand(self, devices: tuple[int, ...], policy: str, messages: Sequence[tuple[int, int]] = ()) -> None:
         """Go on with more devices. messages: under "live", which device sends the state to which, in order."""
@@ -116,7 +106,7 @@ class ElasticProcessGroup:
 
         silently: its link is cut first, so that not even its connections are closed.
         """
-        process = self._processes.pop(device)
+        process = self.processes.pop(device)
         self._mark("kill", self._generation + 1)
         if silently:
             self._set_link(device, "down")
@@ -132,7 +122,7 @@ class ElasticProcessGroup:
     def finish(self) -> None:
         """Stop after the step in flight."""
         self._announce((), "start")
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.wait(WAIT_S)
 
     def lines(self, device: int) -> list[Line]:
@@ -143,7 +133,7 @@ class ElasticProcessGroup:
 
     def _restart(self, devices: tuple[int, ...]) -> None:
         self._announce(devices, "checkpoint")
-        for process in self._processes.values():
+        for process in self.processes.values():
             process.wait(WAIT_S)
         self._mark("stop", self._generation)
         self._launch(devices, self._generation)
@@ -155,14 +145,12 @@ class ElasticProcessGroup:
         *,
         messages: Sequence[tuple[int, int]] = (),
         shares: Sequence[int] = (),
-        speeds: Sequence[float] = (),
     ) -> None:
         """Write the next generation; its file appears when it is whole."""
         self._generation += 1
         generation = Generation(
             devices=devices,
             shares=tuple(shares) or even_shares(self.training.batch_size, len(devices)),
-            speeds=tuple(speeds) or (1.0,) * len(devices),
             source=source,
             messages=tuple(messages),
             timeout_s=self._timeout_s,
@@ -174,9 +162,7 @@ class ElasticProcessGroup:
 
     def _launch(self, devices: Sequence[int], generation: int) -> None:
         for device in devices:
-            self._processes[device] = self._start_rank(device, generation)
-            if self._throttles:
-                self._throttles[device].add(self._processes[device].pid)
+            self.processes[device] = self._start_rank(device, generation)
 
     def _start_rank(self, device: int, generation: int) -> subprocess.Popen[bytes]:
         numbers = [str(device), str(generation), str(os.getpid())]
@@ -190,7 +176,7 @@ class ElasticProcessGroup:
     def _until(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
         while not done():
-            failed = [device for device, process in self._processes.items() if process.poll()]
+            failed = [device for device, process in self.processes.items() if process.poll()]
             if failed or time.monotonic() > deadline:
                 error = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
                 raise RunError(f"waited for {what} in vain: {error}")

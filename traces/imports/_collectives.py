@@ -60,6 +60,12 @@ def collective_call(work: Work) -> CollectiveCall:
     )
 
 
+def group_of(work: Work) -> str:
+    """The process group of a collective: its ranks, else its name, else "" of a recording that has but one."""
+    about = _described(work)
+    return str(about.get("Process Group Ranks") or about.get("Process Group Name") or "")
+
+
 def least(calls: Sequence[Sequence[CollectiveCall]]) -> list[CollectiveCall]:
     """Of the collectives of several ranks and steps, in order, each in its least time: the others waited for someone.
 

@@ -30,7 +30,7 @@ _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime",
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
 _READ = frozenset({
     "correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems", "Input Dims",
-    "Input type", "Sequence number",
+    "Input type", "Process Group Name", "Process Group Ranks", "Sequence number",
 })  # fmt: skip
 """The arguments of events that are read; the others are most of a long file."""
 

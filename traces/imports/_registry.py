@@ -47,17 +47,17 @@ def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Importe
 
 def recognised(path: Path) -> ModuleType:
     """The module of the format of a file. Raises InputError when none knows it."""
-    head = _head(path)
+    beginning = head(path)
     for name in formats():
         module = importlib.import_module(f"traces.imports.{name}")
-        if module.recognises(head, path):
+        if module.recognises(beginning, path):
             return module
     ours = kind_of_file(path)
     what = f"this is a {ours}, which needs no import" if ours else "it is of no known format"
     raise InputError(f"{path}: {what}; known: {', '.join(formats())}")
 
 
-def _head(path: Path) -> str:
+def head(path: Path) -> str:
     """The first characters of a file, unpacked when it is gzip'ed; of a damaged one as many as can be had."""
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)

@@ -1,8 +1,6 @@
 """Processes on a shaped network of this machine.
 
     child_processes  processes that this one starts for ranks, and what those do about their place on the machine
-    cpu_throttle     processes held to a share of a core by the kernel's control groups, so that one machine has devices
-                     of unequal speed
     launch           run one process per rank, in the network lab or over loopback, and bring back what each returned
     namespaces       Linux network namespaces that a process owns: made, listed, and removed with the processes in them
     rank             the life of one rank that `traces.lab.launch` started

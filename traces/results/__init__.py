@@ -1,10 +1,8 @@
 """What actual runs left behind, and its comparison with predictions. No torch here.
 
-blocking             a task graph whose collectives block, as torch's do over gloo on a CPU
 diagnosis            three short real steps beside their predictions: whether predictions can be trusted, what is off
 executions           an execution: a plan that ran for real. Its file is a numpy archive; no torch is needed to read
                      it
-field_cases          the field suite: runs as strangers make them, drawn from a seed
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 run_speed            a prediction with devices as fast as they were in the run: an error without that of layers' times
 task_order           the order of a timeline's tasks
@@ -14,47 +12,3 @@ validation_cases     the runs of a validation: which network, on which lab, spli
 validations          what a validation holds: real runs beside their predictions. No torch here, so that anything
                      may read it
 """
-
-from traces.results.executions import Execution, nearest_to_median, read_execution, write_execution
-from traces.results.observed_timeline import ObservedTask, execution
-from traces.results.run_speed import error_at_run_speed
-from traces.results.task_order import in_order
-from traces.results.timeline_comparison import Comparison, Difference, compare
-from traces.results.validation_cases import Case, LabNetwork, pinning
-from traces.results.validations import (
-    Overhead,
-    Round,
-    ValidatedRun,
-    Validation,
-    explained,
-    plan_path,
-    prediction_inputs,
-    summarised,
-    timeline_path,
-)
-
-__all__ = [
-    "Case",
-    "Comparison",
-    "Difference",
-    "Execution",
-    "LabNetwork",
-    "ObservedTask",
-    "Overhead",
-    "Round",
-    "ValidatedRun",
-    "Validation",
-    "compare",
-    "error_at_run_speed",
-    "execution",
-    "explained",
-    "in_order",
-    "nearest_to_median",
-    "pinning",
-    "plan_path",
-    "prediction_inputs",
-    "read_execution",
-    "summarised",
-    "timeline_path",
-    "write_execution",
-]

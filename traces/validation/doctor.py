@@ -20,6 +20,8 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
 from traces.capture.momentum_sgd import optimizer
+from traces.capture.network_inputs import draw
+from traces.capture.recorded_steps import RECORDED
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
@@ -28,8 +30,8 @@ from traces.results.timeline_comparison import compare
 from traces.results.validation_cases import with_habits_of
 from traces.runs.torch_runtimes.ddp import run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
-from traces.runs.torch_runtimes.network_blocks import build, samples
 from traces.runs.torch_runtimes.pipelining import run_pipeline
+from traces.runs.torch_runtimes.trained_network import build
 from traces.zoo.networks import load
 
 WARMUP, STEPS = 3, 12
@@ -40,9 +42,19 @@ def device_here() -> str:
     return machine_settings.device_name(torch.device("cpu"), 1)
 
 
-def step_alone(profile: Profile, cluster: Cluster, lab: Lab | None, timeout_s: float) -> Checkup:
-    """The network's whole step at the profile's batch size on every worker at once, without communication."""
-    arguments = {"model": profile.model, "batch_size": profile.batch_size}
+def why_alone(profile: Profile, model: str) -> str:
+    """Why torch's runtimes cannot be watched as they run this network; empty where they can. Raises as `load`."""
+    if len(load(model).all_inputs) > 1:
+        return "the network reads several inputs"
+    return "its layers were recorded while it ran, not traced" if RECORDED in profile.notes else ""
+
+
+def step_alone(profile: Profile, cluster: Cluster, model: str, lab: Lab | None, timeout_s: float) -> Checkup:
+    """The network's whole step at the profile's batch size on every worker at once, without communication.
+
+    model: what `load` builds it from, here and of the runs below.
+    """
+    arguments = {"model": model, "batch_size": profile.batch_size}
     target = "traces.validation.doctor:train_alone"
     by_rank = launch(target, len(cluster.devices), lab=lab, arguments=arguments, timeout_s=timeout_s)
     steps_s = [median(steps) for steps in zip(*by_rank[: cluster.workers], strict=True)]
@@ -66,7 +78,7 @@ def train_alone(rank: Rank, model: str, batch_size: int) -> list[float]:
     """What each process of `step_alone` does: seconds of its steps, which all ranks begin together."""
     rank.doing("steps alone")
     network = load(model)
-    trained, data = build(network), samples(network, batch_size)
+    trained, data = build(network), draw(network, batch_size, torch.device("cpu"), torch.float32)
     descent, ends = optimizer(trained.parameters()), []
     for _ in range(WARMUP + STEPS):
         trained(data).backward()
@@ -77,18 +89,19 @@ def train_alone(rank: Rank, model: str, batch_size: int) -> list[float]:
 
 
 def data_parallel(
-    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, lab: Lab | None, timeout_s: float
+    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, model: str, lab: Lab | None, timeout_s: float
 ) -> Checkup:
     """A data-parallel plan under DistributedDataParallel."""
-    return _checked("data parallel", run_ddp, profile, cluster, with_habits_of("ddp", runtime), plan, lab, timeout_s)
+    habits = with_habits_of("ddp", runtime)
+    return _checked("data parallel", run_ddp, profile, cluster, habits, plan, model, lab, timeout_s)
 
 
 def pipeline(
-    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, lab: Lab | None, timeout_s: float
+    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, model: str, lab: Lab | None, timeout_s: float
 ) -> Checkup:
     """A pipeline under torch.distributed.pipelining."""
     habits = with_habits_of("pipelining", runtime)
-    return _checked("pipeline", run_pipeline, profile, cluster, habits, plan, lab, timeout_s)
+    return _checked("pipeline", run_pipeline, profile, cluster, habits, plan, model, lab, timeout_s)
 
 
 def _checked(
@@ -98,11 +111,12 @@ def _checked(
     cluster: Cluster,
     runtime: Runtime,
     plan: Plan,
+    model: str,
     lab: Lab | None,
     timeout_s: float,
 ) -> Checkup:
     predicted = simulate(profile, cluster, plan, runtime=runtime)
-    options: dict[str, Any] = {"model": profile.model, "steps": STEPS, "lab": lab, "timeout_s": timeout_s}
+    options: dict[str, Any] = {"model": model, "steps": STEPS, "lab": lab, "timeout_s": timeout_s}
     expected_s = expected_step_s(profile, cluster, plan, runtime=runtime)
     actual = run(profile, cluster, plan, **options)
     comparison = compare(predicted.graph, predicted.timeline, actual.execution.timeline)

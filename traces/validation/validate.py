@@ -21,7 +21,6 @@ import datetime
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -43,14 +42,7 @@ from traces.lab.shaped_network import Lab
 from traces.results.executions import write_execution
 from traces.results.run_speed import error_at_run_speed
 from traces.results.validation_cases import Case
-from traces.results.validations import (
-    Round,
-    ValidatedRun,
-    Validation,
-    plan_path,
-    prediction_inputs,
-    timeline_path,
-)
+from traces.results.validations import Round, ValidatedRun, Validation, plan_path, prediction_inputs, timeline_path
 from traces.runs.executor.execute import WARMUP, execute
 from traces.runs.torch_runtimes.ddp import OPTIONS, run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
@@ -102,7 +94,7 @@ def validate(
                 except ShardscopeError as error:
                     say(f"{progress}: {error}")
                     continue
-                files.write_text_atomic(_path(folder, case), files.to_json(outcome))
+                files.write_text_atomic(run_path(folder, case), files.to_json(outcome))
                 actual_s = outcome.rounds[-1].step_s
                 say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
                     f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
@@ -125,30 +117,14 @@ def stored(folder: Path) -> list[ValidatedRun]:
     return sorted(outcomes, key=lambda outcome: -abs(outcome.error))
 
 
-def predict_again(cases: Sequence[Case], folder: Path, make_plan: MakePlan) -> None:
-    """Replace the stored predictions of `cases` by those of the simulator as it is now, from the same calibration."""
-    wanted = {case.name for case in cases}
-    for outcome in stored(folder):
-        if outcome.case.name in wanted:
-            _, _, report, interval = predicted(folder, outcome.case, make_plan)
-            again = replace(
-                outcome,
-                predicted_s=interval.middle_s,
-                predicted_bytes=report.communication_bytes.total,
-                predicted_memory_bytes=report.peak_memory_bytes,
-                interval_s=(interval.low_s, interval.high_s),
-                error_at_run_speed=error_at_run_speed(folder, outcome.case),
-            )
-            files.write_text_atomic(_path(folder, outcome.case), files.to_json(again))
-
-
-def _path(folder: Path, case: Case) -> Path:
+def run_path(folder: Path, case: Case) -> Path:
+    """Where a run and its prediction are stored (JSON)."""
     return folder / "runs" / f"{case.name}.json"
 
 
 def _rounds(folder: Path, case: Case) -> tuple[Round, ...]:
     """The rounds of a run that `folder` holds."""
-    path = _path(folder, case)
+    path = run_path(folder, case)
     return files.read_json(path, ValidatedRun).rounds if path.exists() else ()
 
 

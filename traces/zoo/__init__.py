@@ -8,8 +8,3 @@ own_network   networks of one's own, by `package.module:callable`, and what a ne
 transformers  networks of attention: a vision transformer (arXiv 2010.11929) and a GPT-2 decoder, with torch.nn
               alone
 """
-
-from traces.zoo.blocks import Add, Attention, First, Positions, Tokens
-from traces.zoo.networks import ZOO, Network, NetworkInput, load
-
-__all__ = ["ZOO", "Add", "Attention", "First", "Network", "NetworkInput", "Positions", "Tokens", "load"]

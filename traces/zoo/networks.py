@@ -30,11 +30,11 @@ def load(
 ) -> Network:
     """The network of a zoo name or of `package.module:callable`, which also needs an input_shape or inputs.
 
-    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. A reference, as
-    `own_network.reference` writes it, says the input itself. Raises UnknownNameError or InputError.
+    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. A model may have the
+    options of a capture behind it, which say these. Raises UnknownNameError or InputError.
     """
     if " " in model:
-        model, input_shape, vocabulary = parts_of_reference(model)
+        return load(**parts_of_reference(model))
     if ":" in model:
         return own_network(model, input_shape, classes, vocabulary, tuple(inputs))
     if model not in ZOO:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import copy
 import importlib
 import operator
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,22 +16,40 @@ from typing import Any
 from torch import nn
 
 from simulator.errors import InputError
+from simulator.one_line_parser import OneLineParser, count, shape
 
 
-def reference(model: str, input_shape: tuple[int, ...] | None, vocabulary: int | None) -> str:
-    """A network of one's own and its input in one text, which `load` reads in another process.
+def add_input_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that say how a network of one's own is built and what it reads, as `load` takes them."""
+    parser.add_argument("--input-shape", type=shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
+    parser.add_argument(
+        "--input", dest="inputs", metavar="[NAME=]SHAPE[:VOCABULARY]", type=_input, action="append", default=[],
+        help="one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME",
+    )  # fmt: skip
+    parser.add_argument("--classes", type=count, help="num_classes for the callable (not for zoo names)")
+    parser.add_argument("--vocabulary", type=count, help="the input is integers below this (not for zoo names)")
 
-    >>> reference("mine:net", (3, 8, 8), None), reference("vgg16", None, None)
-    ('mine:net 3x8x8', 'vgg16')
+
+def _input(text: str) -> NetworkInput:
+    name, _, rest = text.rpartition("=")
+    sides, _, vocabulary = rest.partition(":")
+    if name and not name.isidentifier():
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not [NAME=]SHAPE[:VOCABULARY]; write e.g. pixels=3x224x224, or input_ids=128:50257"
+        )
+    return NetworkInput(name=name, shape=shape(sides), vocabulary=count(vocabulary) if vocabulary else None)
+
+
+def parts_of_reference(text: str) -> dict[str, Any]:
+    """The arguments of `load` that a model with options behind it stands for.
+
+    >>> parts_of_reference("mine:net --input-shape 3x8x8")["input_shape"]
+    (3, 8, 8)
     """
-    shape = [] if input_shape is None else ["x".join(map(str, input_shape))]
-    return " ".join([model, *shape, *([] if vocabulary is None else [str(vocabulary)])])
-
-
-def parts_of_reference(text: str) -> tuple[str, tuple[int, ...], int | None]:
-    """Model, input shape and vocabulary of what `reference` wrote."""
-    model, shape, *vocabulary = text.split()
-    return model, tuple(map(int, shape.split("x"))), int(vocabulary[0]) if vocabulary else None
+    parser = OneLineParser(prog="model")
+    parser.add_argument("model")
+    add_input_arguments(parser)
+    return vars(parser.parse_args(shlex.split(text)))
 
 
 def own_network(
@@ -65,8 +85,8 @@ def own_network(
             vocabulary=first.vocabulary,
             inputs=inputs,
         )
-    shape = input_shape if input_shape is not None else ()
-    return Network(build=lambda: _built(model, made, arguments), input_shape=shape, vocabulary=vocabulary)
+    sides = input_shape if input_shape is not None else ()
+    return Network(build=lambda: _built(model, made, arguments), input_shape=sides, vocabulary=vocabulary)
 
 
 def _attribute(model: str) -> Any:

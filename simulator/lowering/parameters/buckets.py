@@ -61,9 +61,13 @@ class Bucket:
         return tasks
 
 
-def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> list[Bucket]:
+def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas], stage_of: Sequence[int]) -> list[Bucket]:
     """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the
-    first. The first bucket of each group of devices may hold less than the others."""
+    first. The first bucket of each stage's group of devices may hold less than the others.
+
+    stage_of: by layer, which of the stages of its devices it is of: each has buckets of its own, as the runtimes wrap
+    virtual stages one by one.
+    """
     limits, ratio = plan.synchronisation, plan.states.gradient_ratio(profile.dtype)
     first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
     limit: dict[_Members, int] = defaultdict(lambda: first)
@@ -73,7 +77,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
 
     def close(members: _Members) -> None:
         joined, size = tuple(open_pieces.pop(members)), open_bytes.pop(members)
-        holders, devices, alike = members
+        _, holders, devices, alike = members
         bucket = Bucket(
             group=devices if holders == devices else tuple(sorted({*holders, *devices})),
             holders=holders,
@@ -88,7 +92,7 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
 
     for piece in reversed(pieces):
         if piece.is_summed and piece.parameter_bytes:
-            members = piece.holders, piece.devices, piece.alike
+            members = stage_of[piece.layer], piece.holders, piece.devices, piece.alike
             open_pieces[members].append(piece)
             open_bytes[members] += piece.parameter_bytes
             if open_bytes[members] * ratio >= limit[members]:
@@ -99,8 +103,8 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas]) -> 
     return filled
 
 
-_Members = tuple[tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
-"""The devices that hold terms of a sum, those that need it, and those of other ranks that sum alike."""
+_Members = tuple[int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], ...]]
+"""The stage, the devices that hold terms of a sum, those that need it, and those of other ranks that sum alike."""
 
 
 def gathers_per_step(plan: Plan) -> int:

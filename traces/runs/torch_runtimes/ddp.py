@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -24,9 +25,9 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.run_setup import ALL_REDUCE
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, slow_down
-from traces.runs.torch_runtimes.network_blocks import samples
 from traces.runs.torch_runtimes.stage_modules import whole
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.runs.torch_runtimes.trained_network import samples
 from traces.zoo.networks import load
 
 OPTIONS: Mapping[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
@@ -110,6 +111,7 @@ def train_rank(
 ) -> dict[str, Any]:
     """What each process of `run_ddp` does."""
     torch.manual_seed(0)
+    warnings.simplefilter("ignore", FutureWarning)  # torch 2.13 renames broadcast_buffers, which 2.6 has
     network = load(model)
     plain = Trained(network.build())
     trained = DistributedDataParallel(

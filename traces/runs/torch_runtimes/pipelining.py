@@ -25,10 +25,10 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
-from traces.runs.torch_runtimes.network_blocks import samples
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.runs.torch_runtimes.trained_network import samples
 from traces.zoo.networks import load
 
 SCHEDULES = {

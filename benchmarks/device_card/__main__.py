@@ -1,0 +1,7 @@
+"""Predict and measure one card: `python -m benchmarks.device_card --output DIR`."""
+
+import sys
+
+from benchmarks.device_card.command import main
+
+sys.exit(main())

@@ -1,0 +1,277 @@
+"""Every plan of a model on so many devices, ranked behind the pages by the search of `compare`. No Dash here.
+
+A card's grids are bounded and simulated until the best are certain; of a measured profile what each strategy says there
+is to try is simulated, until the time is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import partitioners
+from dashboard.state.caps import searches
+from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
+from dashboard.state.simulating import Request
+from dashboard.state.store import Store
+from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
+from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
+from simulator.cluster import Cluster
+from simulator.errors import InputError, MissingExtraError, ShardscopeError
+from simulator.exports.launch import launch_command
+from simulator.language_models.card_files import read_card
+from simulator.language_models.grids import default_batch
+from simulator.language_models.training_stack import runtime_of, stack_for
+from simulator.plan import Plan, StepSettings
+from simulator.report.interval import StepInterval
+from simulator.report.metrics import Report
+from simulator.run import expected_interval, step_report
+from simulator.runtime import IDEAL
+
+BUDGET_S = 60.0
+"""Seconds of simulating; what is left keeps its bound."""
+GONE_S = 20.0
+"""A ranking that no page has asked for so long is ended."""
+SHOWN_S = 0.4
+"""Seconds between two states of a ranking that are told of."""
+KEPT = 8
+DEGREES = ("data", "context", "tensor", "pipeline", "expert", "chunks")
+_FREE = ("strategy", "microbatches", "schedule", "zero_stage", "shard_group", "recomputation", "plan", *DEGREES[1:])
+"""Fields of a configuration that a ranking chooses itself."""
+Row = dict[str, Any]
+Tell = Callable[[Callable[[], "Ranked"]], None]
+"""Is given what makes the ranking so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlansRequest(Request):
+    """What a ranking needs."""
+
+    card: str = ""
+    """Where the model card is read from, empty for a measured profile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """A ranking so far."""
+
+    rows: tuple[Row, ...] = ()
+    """A simulated plan each, those that run first, by their steps; quantities under the names of a sweep's columns."""
+    words: str = "starting"
+    """What was tried, and what was not."""
+    over: bool = False
+    failed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _RankingJob:
+    ranked: Ranked = field(default_factory=Ranked)
+    seen_s: float = field(default_factory=time.monotonic)
+
+
+class Plans:
+    """The latest rankings, each in a process of its own. Safe to use from several threads."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._jobs: dict[Configuration, _RankingJob] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, now: Configuration) -> Ranked:
+        """The ranking of a configuration's model and machine as far as it has come; it begins here."""
+        now = asked(self._store.resolved(now))
+        with self._lock:
+            job = self._jobs.get(now)
+            if job is None or (job.ranked.over and not job.ranked.rows and not job.ranked.failed):
+                job = self._jobs[now] = _RankingJob()
+                while len(self._jobs) > KEPT:
+                    self._jobs.pop(next(iter(self._jobs))).seen_s = -GONE_S
+                threading.Thread(target=_follow, args=(job, self._request(now)), daemon=True).start()
+            job.seen_s = time.monotonic()
+            return job.ranked
+
+    def _request(self, now: Configuration) -> PlansRequest:
+        request = self._store.request(now)
+        return PlansRequest(
+            configuration=now,
+            profile=request.profile,
+            uploaded=request.uploaded,
+            card=self._store.cards.get(now.profile, ""),
+        )
+
+
+def asked(now: Configuration) -> Configuration:
+    """A configuration without what a ranking chooses: two that differ in nothing else have one ranking."""
+    default: dict[str, Any] = {each.name: each.default for each in fields(Configuration)}
+    return replace(now, **{name: default[name] for name in _FREE if name != "strategy"}, strategy="data")
+
+
+def _follow(job: _RankingJob, request: PlansRequest) -> None:
+    """Keep what the process of a ranking tells, until it is over or nobody asks for it."""
+    process: WorkerProcess | None = None
+    try:
+        process = WorkerProcess(process_context(), 0, rank)
+        while not process.started(0.1):
+            pass
+        process.send(request)
+        while not job.ranked.over and time.monotonic() - job.seen_s < GONE_S:
+            if process.pipe.poll(0.1):
+                kind, content = process.receive()
+                job.ranked = Ranked(words=content, over=True, failed=True) if kind == "failed" else content
+    except (NotStartedError, EOFError, OSError) as error:
+        job.ranked = replace(job.ranked, words=f"ended by the machine ({error})", over=True, failed=True)
+    if not job.ranked.over:
+        job.ranked = replace(job.ranked, rows=(), over=True)  # whoever comes back begins anew
+    if process is not None:
+        process.kill()
+
+
+def rank(request: Request, pipe: Connection) -> tuple[str, Any]:
+    """What the process of a ranking does; tells of it, now and then, before its last word."""
+    told_s = 0.0
+
+    def tell(ranked: Callable[[], Ranked]) -> None:
+        nonlocal told_s
+        if time.monotonic() - told_s > SHOWN_S:
+            pipe.send(("so far", ranked()))
+            told_s = time.monotonic()
+
+    assert isinstance(request, PlansRequest)
+    try:
+        return "ranked", ranked_plans(request, tell)
+    except ShardscopeError as error:
+        return "failed", str(error)
+
+
+def ranked_plans(request: PlansRequest, tell: Tell = lambda ranked: None) -> Ranked:
+    """The ranking of a request. Raises InputError."""
+    now = request.configuration
+    cluster = changed_cluster(usual_cluster(now, request.uploaded), now)
+    return (_grids if request.card else _choices)(request, cluster, time.monotonic() + BUDGET_S, tell)
+
+
+def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
+    """Of a model card."""
+    card, stack, profile = read_card(request.card), stack_for(cluster), request.profile
+    stack = replace(stack, runtime=runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL))
+    batch = request.configuration.batch_size or default_batch(card, cluster.workers)
+    known: dict[int, Row] = {}
+
+    def row(each: SimulatedGrid) -> Row:
+        if id(each) not in known:
+            known[id(each)] = _grid_row(request.configuration, each, stack.accelerator)
+        return known[id(each)]
+
+    def so_far(ranking: Ranking, over: bool = False) -> Ranked:
+        done = len(ranking.simulated)
+        words = f"{done} of {done + len(ranking.bounded)} grids simulated"
+        if not over:
+            words = f"{done} grids simulated so far"
+        elif ranking.bounded:
+            words += f"; none of the others is faster than {ranking.bound_s:.3g} s"
+            words += "" if ranking.certain else " (time ran out: one of them may be the best)"
+        left_out = len(ranking.too_large) + len(ranking.refused)
+        words += f"; {left_out} do not fit or are refused" if left_out else ""
+        return Ranked(rows=_ordered(map(row, ranking.simulated)), words=words, over=over)
+
+    ranking = ranked_grids(
+        card, profile, cluster, stack, batch,
+        progress=lambda words: tell(lambda: Ranked(words=words)) if not known else None,
+        show=lambda ranking: tell(partial(so_far, ranking)),
+        time_left_s=lambda: ends_s - time.monotonic(),
+    )  # fmt: skip
+    return so_far(ranking, over=True)
+
+
+def _choices(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
+    """Of a measured profile: what strategies say there is to try, those last that search by themselves."""
+    now, profile, left = request.configuration, request.profile, 0
+    rows: list[Row] = []
+    runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
+    step = StepSettings(batch_size=batch_of(now, profile), runtime=runtime)
+    for choice in _tried(request, cluster, step):
+        if time.monotonic() > ends_s and rows:
+            left += 1
+            continue
+        with suppress(InputError, MissingExtraError):
+            plan = choice.plan(profile, cluster)
+            report = step_report(profile, cluster, plan, runtime=runtime)
+            interval = expected_interval(report, profile, cluster, plan, runtime)
+            rows.append(_choice_row(now, choice, plan, report, interval))
+            tell(lambda: Ranked(rows=_ordered(rows), words=f"{len(rows)} plans simulated so far"))
+    words = f"{len(rows)} plans simulated" + (f"; time ran out before {left} others" if left else "")
+    return Ranked(rows=_ordered(rows), words=words, over=True)
+
+
+def _tried(request: PlansRequest, cluster: Cluster, step: StepSettings) -> Iterator[partitioners.StrategyChoice]:
+    """Those with many choices after those with few, what searches last."""
+    names = [name for name in partitioners.strategies() if name not in partitioners.BASELINES]
+    tried = {name: list(partitioners.choices(name, request.profile, cluster, step)) for name in names}
+    for name in sorted(names, key=lambda name: (searches(name), len(tried[name]))):
+        effort = partitioners.applicable(name, effort=request.configuration.effort, seed=request.configuration.seed)
+        for choice in tried[name]:
+            yield replace(choice, own={**effort, **choice.own})
+
+
+def _ordered(rows: Iterator[Row] | Sequence[Row]) -> tuple[Row, ...]:
+    ordered = sorted(rows, key=lambda row: (not row["fits"], row["step_s"], row["zero_stage"]))
+    return tuple({**row, "number": number} for number, row in enumerate(ordered, start=1))
+
+
+def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
+    grid = each.grid
+    degrees = {name: getattr(grid, name) for name in DEGREES} | {"chunks": grid.chunks if grid.chunks > 1 else 0}
+    opened = replace(
+        now, strategy=grid.strategy, batch_size=grid.batch, microbatches=grid.accumulation, zero_stage=grid.zero_stage,
+        recomputation=grid.recomputation, shard_group=grid.shard_group,
+        **{name: degree for name, degree in degrees.items() if name != "data"},
+    )  # fmt: skip
+    try:
+        runtime = "megatron" if grid.strategy == "megatron" else "fsdp2"
+        command = launch_command(runtime, each.card, grid, accelerator, each.plan)
+    except InputError as error:
+        command = f"# no command: {error}"
+    return {
+        **degrees, **_figures(each.report, each.interval), "strategy": grid.strategy, "zero_stage": grid.zero_stage,
+        "recomputation": grid.recomputation, "shard_group": grid.shard_group,
+        "micro": f"{grid.microbatch} × {grid.accumulation}", "mfu": each.mfu,
+        "per_device_per_s": each.tokens_per_s / grid.devices, "command": command, "query": opened.query(),
+    }  # fmt: skip
+
+
+def _choice_row(
+    now: Configuration, choice: partitioners.StrategyChoice, plan: Plan, report: Report, interval: StepInterval
+) -> Row:
+    own, schedule = choice.own, choice.step.schedule or OWN
+    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
+    opened = replace(
+        now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
+        zero_stage=choice.step.states.stage, shard_group=choice.step.states.group,
+        recomputation=own.get("recomputation", "none"), schedule=schedule,
+        **degrees,
+    )  # fmt: skip
+    query = (
+        opened.query() if all(hasattr(opened, name) for name in own) else ""
+    )  # Explore has no control for the others
+    return {
+        **degrees, **_figures(report, interval), "strategy": choice.strategy, "zero_stage": plan.states.stage,
+        "recomputation": opened.recomputation, "shard_group": opened.shard_group,
+        "micro": f"{plan.microbatches}", "command": "", "query": query,
+        "per_device_per_s": report.samples_per_s / now.devices,
+    }  # fmt: skip
+
+
+def _figures(report: Report, interval: StepInterval) -> Row:
+    low_s, high_s = (interval.low_s, interval.high_s) if interval.parts else (None, None)
+    return {
+        "step_s": report.step_s, "step_low_s": low_s, "step_high_s": high_s, "fit": report.fit, "fits": report.fits,
+        "peak_memory_bytes": report.peak_memory_bytes, "bubble_ratio": report.bubble_ratio,
+        "limited": str(report.bottleneck),
+    }  # fmt: skip

@@ -1,0 +1,149 @@
+"""A plan's step as execution traces of MLCommons' Chakra, one per rank, which ASTRA-sim and others run.
+
+Ranks that run alike are lowered and simulated once; each gets the tasks of the rank that stands for it, with its own
+peers. Nodes are numbered in the order in which the simulated step begins them, and computing waits for the computing
+before it, as a device runs one task at a time. Microseconds are whole in this format: a rank's add up to its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from simulator.cluster import Cluster
+from simulator.engine import simulate
+from simulator.errors import InputError
+from simulator.exports._chakra_nodes import COLLECTIVES, NodeType, metadata, node
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower_once
+from simulator.network.collective_times import sent_share
+from simulator.plan import Plan
+from simulator.runtime import Runtime
+from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
+from simulator.workload import Profile
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChakraTraces:
+    """The traces of a plan's ranks, made one by one."""
+
+    model: ShardedModel
+    graph: TaskGraph
+    start_s: Floats
+    """When each task begins in the simulated step."""
+    ranks: int
+
+    @classmethod
+    def of(cls, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> ChakraTraces:
+        """Raises InputError where the plan sends what the format has no node for."""
+        model, graph = lower_once(profile, plan, cluster, runtime)
+        for route in graph.routes:
+            if len(route.single) > 1 and route.collective not in COLLECTIVES:
+                raise InputError(
+                    f"sync is {plan.synchronisation.collective}: Chakra has nodes for {', '.join(COLLECTIVES)} and "
+                    "messages; take --sync ring"
+                )
+        timeline = simulate(graph, cluster, runtime)
+        return cls(model=model, graph=graph, start_s=timeline.start_s, ranks=cluster.workers)
+
+    def rank(self, rank: int) -> bytes:
+        """The file of a rank."""
+        return b"".join([metadata(), *self._nodes(rank)])
+
+    @cached_property
+    def groups(self) -> dict[tuple[int, ...], str]:
+        """Names of process groups by their ranks: numbers from 1, as ASTRA-sim reads them."""
+        routes = [route for route in self.graph.routes if route.collective]
+        every = sorted({group for route in routes for group in _group_of(route).values()})
+        return {group: str(number) for number, group in enumerate(every, start=1)}
+
+    @cached_property
+    def _standing_for(self) -> list[int]:
+        """By rank the device that stands for it."""
+        devices: list[int] = self.model.represented(self.ranks).tolist()
+        return devices
+
+    @cached_property
+    def _order(self) -> Ints:
+        """Tasks as they begin, those that wait for others behind them; without words of no bytes."""
+        order: Ints = np.lexsort((np.arange(len(self.graph)), self.start_s))
+        said: Ints = order[self.graph.kind[order] != Kind.READY]
+        return said
+
+    def _nodes(self, rank: int) -> Iterator[bytes]:
+        graph, numbers, computed = self.graph, dict[int, int](), list[int]()
+        exact_s, whole_us = 0.0, 0
+        own = self._standing_for[rank]
+        for task in self._order.tolist():
+            kind, attributes, duration_us = NodeType.COMPUTE, dict[str, int | str](is_cpu_op=0), 0
+            if graph.route[task] < 0:
+                if graph.device[task] != own:
+                    continue
+                exact_s += float(graph.seconds[task])
+                duration_us = round(1e6 * exact_s) - whole_us
+                whole_us += duration_us
+            else:
+                sent = self._sent(graph.routes[graph.route[task]], rank, task)
+                if sent is None:
+                    continue
+                kind, more = sent
+                attributes |= more
+            number = len(numbers)
+            waits = {numbers[before] for before in graph.predecessors(task).tolist() if before in numbers}
+            if kind is NodeType.COMPUTE:
+                waits |= {*computed[-1:]}
+                computed.append(number)
+            numbers[task] = number
+            yield node(number, self._words(task), kind, sorted(waits), duration_us, attributes)
+
+    def _sent(self, route: Route, rank: int, task: int) -> tuple[NodeType, dict[str, int | str]] | None:
+        """What a rank does in a transfer; None where it takes no part. A collective's size is that of its input."""
+        size_bytes = float(self.graph.bytes[task])
+        if not route.collective:
+            pair = _pairs_of(route).get(rank)
+            ends = {"comm_src": pair[0], "comm_dst": pair[1], "comm_tag": task} if pair else {}
+            of: dict[str, int | str] = {**ends, "comm_size": round(size_bytes)}
+            return (NodeType.SEND if pair[0] == rank else NodeType.RECEIVE, of) if pair else None
+        group = _group_of(route).get(rank)
+        if group is None:
+            return None
+        whole_bytes = size_bytes / sent_share(route.collective, len(group))
+        part = len(group) if route.collective in ("all-gather", "all-to-all") else 1
+        return NodeType.COLLECTIVE, {
+            "comm_type": COLLECTIVES[route.collective], "comm_size": round(whole_bytes / part),
+            "pg_name": self.groups[group],
+        }  # fmt: skip
+
+    def _words(self, task: int) -> str:
+        return self.graph.describe(task).partition(" on ")[0].partition(" among ")[0].partition(" from ")[0]
+
+
+@lru_cache(maxsize=4096)
+def _pairs_of(route: Route) -> dict[int, tuple[int, int]]:
+    """By rank the pair of a message, of which equal replicas have one each."""
+    return {rank: pair for pair in route.pairs for rank in pair}
+
+
+@lru_cache(maxsize=4096)
+def _group_of(route: Route) -> dict[int, tuple[int, ...]]:
+    return {rank: group for group in _groups(route) for rank in group}
+
+
+def _groups(route: Route) -> list[tuple[int, ...]]:
+    """The groups that meet in a collective's route, one for each ring in it: what its pairs join."""
+    first: dict[int, int] = {}
+
+    def root(rank: int) -> int:
+        while first.setdefault(rank, rank) != rank:
+            first[rank] = rank = first[first[rank]]
+        return rank
+
+    for source, target in route.pairs:
+        first[root(source)] = root(target)
+    joined: dict[int, list[int]] = {}
+    for rank in sorted(first):
+        joined.setdefault(root(rank), []).append(rank)
+    return [tuple(group) for group in joined.values()]

@@ -1,0 +1,77 @@
+"""Which network plans need: the step of the best of several over the bandwidth of one tier of links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from simulator.cluster import Cluster
+
+ENOUGH = 1.05
+"""Of the step on links without limit: one that is no longer gains less than 5 % by more bandwidth."""
+UNLIMITED = 1e4
+"""Times the bandwidth: what is left of a transfer is its latency."""
+
+StepSeconds = Callable[[str, Cluster], float]
+"""Of a plan, by its name, on a cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BandwidthPoint:
+    """The best plan at one bandwidth."""
+
+    factor: float
+    """Of the bandwidth that the cluster has."""
+    per_device_bytes_per_s: float
+    """What collectives over the tier get for each device."""
+    plan: str
+    """Its name."""
+    step_s: float
+
+
+def per_device_bytes_per_s(cluster: Cluster, tier: str) -> float:
+    """What the links of `tier` give one way for each device; those of a node share its links to others."""
+    links = [link for link in cluster.links if link.tier == tier]
+    hosts = len({device.host for device in cluster.devices[: cluster.workers]})
+    devices = cluster.workers if tier == "intra" else cluster.devices_per_host * hosts
+    return max(link.bandwidth_bytes_per_s for link in links) * len(links) / 2 / devices
+
+
+class BandwidthNeed:
+    """Plans, by name, over the bandwidth of the `tier` of `cluster`."""
+
+    def __init__(self, plans: Sequence[str], step_s: StepSeconds, cluster: Cluster, tier: str) -> None:
+        self._step_s, self._cluster, self._tier = step_s, cluster, tier
+        self._known: dict[str, dict[float, float]] = {name: {} for name in plans}
+        self._best: dict[float, BandwidthPoint] = {}
+
+    def at(self, factor: float) -> BandwidthPoint:
+        """The best plan at `factor` times the bandwidth. No plan is faster on a slower network, so those that took
+        longer on a faster one are not simulated."""
+        if factor not in self._best:
+            network = self._cluster.with_links(self._tier, lambda link: link.times(factor))
+            best_s, best = inf, ""
+            for name in sorted(self._known, key=lambda name: self._least_s(name, factor)):
+                if self._least_s(name, factor) < best_s:
+                    self._known[name][factor] = step_s = self._step_s(name, network)
+                    best_s, best = min((best_s, best), (step_s, name))
+            bandwidth = per_device_bytes_per_s(network, self._tier)
+            self._best[factor] = BandwidthPoint(
+                factor=factor, per_device_bytes_per_s=bandwidth, plan=best, step_s=best_s
+            )
+        return self._best[factor]
+
+    def _least_s(self, name: str, factor: float) -> float:
+        return max((step_s for of, step_s in self._known[name].items() if of >= factor), default=0.0)
+
+    def enough(self, factors: Sequence[float]) -> BandwidthPoint:
+        """The slowest network, to 5 %, whose step is at most 5 % longer than that of one without limit; the first of
+        `factors`, which rise, where that is."""
+        most_s = ENOUGH * self.at(UNLIMITED).step_s
+        high = next((factor for factor in factors if self.at(factor).step_s <= most_s), UNLIMITED)
+        low = max((factor for factor in factors if factor < high), default=high)
+        while high > ENOUGH * low:
+            middle = sqrt(low * high)
+            low, high = (low, middle) if self.at(middle).step_s <= most_s else (middle, high)
+        return self.at(high)

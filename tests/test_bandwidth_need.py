@@ -1,0 +1,72 @@
+"""Which network is needed: plans whose steps are known by hand, and the command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simulator import cli
+from simulator.cluster import Cluster
+from simulator.network import catalogue
+from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s
+
+SENT_BYTES = {"sends much": 400e9, "sends little": 40e9}
+"""Each device and step; what sends little computes longer."""
+COMPUTE_S = {"sends much": 1.0, "sends little": 1.5}
+
+
+def by_hand(name: str, cluster: Cluster) -> float:
+    return COMPUTE_S[name] + SENT_BYTES[name] / per_device_bytes_per_s(cluster, "inter")
+
+
+@pytest.fixture(name="cluster")
+def two_nodes() -> Cluster:
+    return catalogue.read_cluster("dgx-h100", devices=16)
+
+
+def test_bandwidth_is_that_of_a_device_s_share(cluster: Cluster) -> None:
+    assert per_device_bytes_per_s(cluster, "inter") == pytest.approx(0.94 * 50e9)  # a card of 400 Gb/s each
+
+
+def test_the_best_plan_changes_where_both_take_as_long(cluster: Cluster) -> None:
+    """1 + 400/b = 1.5 + 40/b at b = 720 GB/s, which is 15.3 times what there is."""
+    need = BandwidthNeed(list(COMPUTE_S), by_hand, cluster, "inter")
+    best = {factor: need.at(factor).plan for factor in (64.0, 16.0, 15.0, 1.0)}
+    assert best == {64.0: "sends much", 16.0: "sends much", 15.0: "sends little", 1.0: "sends little"}
+    assert need.at(1.0).step_s == pytest.approx(1.5 + 40 / 47)
+
+
+def test_enough_is_where_the_step_is_5_percent_longer(cluster: Cluster) -> None:
+    """1 + 400/b = 1.05 at b = 8,000 GB/s, found to 5 % above it."""
+    need = BandwidthNeed(["sends much"], by_hand, cluster, "inter")
+    enough = need.enough([1.0, 64.0, 256.0])
+    assert 8e12 <= enough.per_device_bytes_per_s <= 8e12 * 1.06
+
+
+def test_a_plan_that_was_slower_on_a_faster_network_is_not_simulated(cluster: Cluster) -> None:
+    asked: list[str] = []
+
+    def counted(name: str, network: Cluster) -> float:
+        asked.append(name)
+        return {"fast": 1.0, "slow": 9.0}[name]
+
+    need = BandwidthNeed(["fast", "slow"], counted, cluster, "inter")
+    assert [need.at(factor).plan for factor in (4.0, 2.0, 1.0)] == ["fast"] * 3
+    assert asked == ["fast", "slow", "fast", "fast"]
+
+
+def test_the_command_says_what_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows, words = tmp_path / "network.csv", ["network", "gpt2", "--cluster", "dgx-h100", "--devices", "16"]
+    assert cli.main([*words, "--json", "--output", str(rows)]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    steps = [point["step_s"] for point in answer["points"]]
+    assert steps == sorted(steps, reverse=True)
+    assert answer["unlimited"]["step_s"] <= steps[-1] and answer["enough"]["step_s"] <= 1.05 * steps[-1]
+    assert len(rows.read_text().splitlines()) == 1 + len(steps)
+
+
+def test_one_node_needs_no_network(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["network", "gpt2", "--cluster", "dgx-h100", "--devices", "8"]) == 2
+    assert "no links between nodes" in capsys.readouterr().err
