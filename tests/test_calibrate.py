@@ -291,11 +291,11 @@ def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Passes of 30 s: three that agree, else as many as fit; how far all-reduces differ is in the links' band."""
-    given = iter(all_reduces_s)
+    slower = iter(all_reduces_s)
 
     def measured(cluster: Cluster, task: dict[str, Any], timeout_s: float) -> tuple[list[Any], str]:
         pair = [[30.0] for _ in task["sizes"]]
-        times = {"all_reduce": [[[seconds] for _ in task["sizes"]] for seconds in [next(given)]]}
+        times = {"all_reduce": [[[seconds] for _ in task["sizes"]] for seconds in [next(slower)]]}
         each = {
             "messages": [pair], "collectives": {"all_gather": [pair], "reduce_scatter": [pair], **times},
             "exchange": [1.0], "round_waits_s": [1e-3], "lost_s_per_byte": [1e-9], "cores": None, "stolen_share": None,

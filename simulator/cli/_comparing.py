@@ -62,10 +62,15 @@ def print_comparison(
 
 def _how(choice: StrategyChoice, report: Report) -> str:
     """A choice in a few words, empty where a strategy's defaults are all."""
-    own = [f"{name} {value}" for name, value in choice.own.items() if name not in ("judged", "objective")]
+    options = {name: value for name, value in choice.own.items() if name not in ("judged", "objective")}
+    own = [_option(name, value) for name, value in options.items()]
     counts = [f"{report.microbatches} micro-batches"] if report.microbatches > 1 else []
     zero = [f"ZeRO-{choice.step.states.stage}"] if choice.step.states.stage else []
-    return " ".join([*own, *counts, *zero])
+    return ", ".join([*own, *counts, *zero])
+
+
+def _option(name: str, value: object) -> str:
+    return f"{'' if value else 'no '}{name}" if isinstance(value, bool) else f"{name} {value}"
 
 
 def _comparison_row(report: Report, interval: StepInterval, choice: StrategyChoice, of: Priced) -> dict[str, str]:

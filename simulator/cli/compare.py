@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator import files
     from simulator.cli import _answers, _comparing, _printing
     from simulator.language_models.card_files import is_card
-    from simulator.report.interval import step_interval
+    from simulator.run import expected_interval
 
     if _started_run.is_asked(args):
         return _better.run(args)
@@ -121,7 +121,8 @@ def run(args: argparse.Namespace) -> int:
             failed=failed,
             verbose=args.verbose,
         )
-        intervals = [step_interval(report, profile, cluster) for report in reports]
+        runs = [done[name] for name in ranked]
+        intervals = [expected_interval(each.report, profile, cluster, each.plan, each.runtime) for each in runs]
         ways = [made[name] for name in ranked]
         _comparing.print_comparison(profile, cluster, reports, intervals, ways, shown)
         if curves is not None:
