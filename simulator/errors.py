@@ -22,6 +22,7 @@ REQUIREMENTS = {
     "pymetis": "pymetis>=2025.1",
     "scikit-learn": "scikit-learn>=1.4",
     "torch": "torch>=2.6",
+    "transformers": "transformers>=4.50",
 }
 """Optional packages as the extras of pyproject.toml have them, for pip: Shardscope itself is on no index."""
 

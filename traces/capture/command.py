@@ -94,13 +94,15 @@ def capture(
     classes: int | None = None,
     vocabulary: int | None = None,
     inputs: Sequence[NetworkInput] = (),
+    tiny: bool = False,
     seed: int = 0,
     command: str = "",
     progress: TextIO | None = None,
 ) -> Profile:
     """Measure a network at `batch_size` and at the powers of two below it.
 
-    model: a zoo name, `package.module:callable` (see zoo.load for the arguments it needs), or a Network.
+    model: a zoo name, "hf:" and a configuration, `package.module:callable` (see zoo.load for the arguments it needs),
+    or a Network. tiny: few blocks and short samples of an hf: network.
     dtype: "float32", "tf32" (float32 with TensorFloat-32 products on a GPU) or "bfloat16" (parameters too).
     inputs: those of a network that reads several, or one by keyword. threads: of the CPU. progress: where to say how
     far it is. Raises UnknownNameError for an unknown model, InputError for an absent device, too little memory or a
@@ -111,7 +113,7 @@ def capture(
     processors = os.cpu_count() or 1
     require(threads <= processors, "threads", threads, f"it is at most {processors}, the processors of this machine")
     require(warmup >= 0, "warmup", warmup, "it is at least 0")
-    network = load(model, input_shape, classes, vocabulary, inputs) if isinstance(model, str) else model
+    network = load(model, input_shape, classes, vocabulary, inputs, tiny) if isinstance(model, str) else model
     torch_device = machine_settings.torch_device_of(device)
     with (
         machine_settings.settings(threads, dtype, seed, torch_device),
@@ -172,7 +174,11 @@ def summary(profile: Profile) -> str:
 def parser() -> argparse.ArgumentParser:
     """The arguments of the command line."""
     parser = OneLineParser(prog="shardscope capture", description="Measure a network layer by layer.")
-    parser.add_argument("model", help=f"package.module:callable, whose code runs here, or one of {', '.join(ZOO)}")
+    text = (
+        "package.module:callable, whose code runs here; hf: and a kind of model of Hugging Face's transformers or its "
+    )
+    text += f"config.json, such as hf:t5, with random weights; or one of {', '.join(ZOO)}"
+    parser.add_argument("model", help=text)
     parser.add_argument("--batch-size", type=count, required=True, help="samples per step")
     parser.add_argument("--output", type=Path, required=True, help="the JSON file to write")
     parser.add_argument("--device", default="cpu", help="cpu (default), cuda or cuda:N")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from simulator.errors import InputError, UnknownNameError
 from traces.zoo.blocks import Add, convolution, dense, initialised, joined, normalised
+from traces.zoo.huggingface import PREFIX, huggingface_network
 from traces.zoo.inception import inception_v3
 from traces.zoo.own_network import Network as Network
 from traces.zoo.own_network import NetworkInput as NetworkInput
@@ -27,14 +28,21 @@ def load(
     classes: int | None = None,
     vocabulary: int | None = None,
     inputs: Sequence[NetworkInput] = (),
+    tiny: bool = False,
 ) -> Network:
-    """The network of a zoo name or of `package.module:callable`, which also needs an input_shape or inputs.
+    """The network of a zoo name, of "hf:" and a configuration, or of `package.module:callable`, which also needs an
+    input_shape or inputs.
 
-    The callable returns a module, or is one. `classes` is passed to it as num_classes when given. A model may have the
-    options of a capture behind it, which say these. Raises UnknownNameError or InputError.
+    tiny: few blocks and short samples, of the second alone. The callable returns a module, or is one. `classes` is
+    passed to it as num_classes when given. A model may have the options of a capture behind it, which say these. Raises
+    UnknownNameError, InputError or MissingExtraError.
     """
     if " " in model:
         return load(**parts_of_reference(model))
+    if tiny and not model.startswith(PREFIX):
+        raise InputError(f"tiny: counts only for a network such as hf:t5, and the model is {model!r}; leave it out")
+    if model.startswith(PREFIX):
+        return huggingface_network(model, tiny, tuple(inputs))
     if ":" in model:
         return own_network(model, input_shape, classes, vocabulary, tuple(inputs))
     if model not in ZOO:

@@ -28,6 +28,7 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--classes", type=count, help="num_classes for the callable (not for zoo names)")
     parser.add_argument("--vocabulary", type=count, help="the input is integers below this (not for zoo names)")
+    parser.add_argument("--tiny", action="store_true", help="two blocks and short samples, of hf: networks")
 
 
 def _input(text: str) -> NetworkInput:
