@@ -108,8 +108,8 @@ def packed(sources: dict[str, Source]) -> str:
 
 
 def packed_evidence(sources: dict[str, Source]) -> str:
-    """What the product says of its predictions."""
-    counted = evidence({name: made.steps for name, made in sources.items()})
+    """What the product says of its predictions, from what the data file has of them."""
+    counted = evidence({name: unpacked(made.packed()) for name, made in sources.items()})
     return json.dumps([asdict(each) for each in counted], indent=1) + "\n"
 
 

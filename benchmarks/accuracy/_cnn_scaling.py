@@ -43,7 +43,7 @@ class Throughputs:
         plan = partitioners.make_plan("data", profile, cluster, StepSettings(batch_size=devices * self.batch))
         return PredictedStep(
             name=f"{devices} x {self.batch} images, {self.machine}, {self.dtype}",
-            **prediction(profile, cluster, plan),
+            **{**prediction(profile, cluster, plan), "fit": ""},
             measured_s=devices * self.batch / self.images_per_s[devices],
             family="16 bits" if self.dtype == "float16" else "32 bits",
         )
@@ -61,7 +61,8 @@ def source(framework: str, tables: Sequence[Throughputs], calibrated: str) -> So
     return Source(
         title=f"ResNet-50 on 2 to 8 GPUs of a host under {framework} (NVIDIA DeepLearningExamples)",
         method="The library's layers of ResNet-50 at the speed of the framework on one GPU (`--speed`). What is "
-        "predicted is what GPUs lose together; 16 bits are mixed precision, whose gradients are summed in 32.",
+        "predicted is what GPUs lose together; 16 bits are mixed precision, whose gradients are summed in 32. "
+        "Memory is not judged: these layers keep what float32 keeps.",
         steps=[step for each in tables for step in each.steps()],
         calibrated=calibrated,
         commands=f"shardscope compare {PROFILES[first.preset]} --cluster {first.preset} --devices 8 "
