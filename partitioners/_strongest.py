@@ -41,7 +41,7 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
 
     search = ChoiceSearch(profile=judge.profile, runtime=judge.runtime, simulate=simulate)
     for choice in choices(name, judge.profile, judge.cluster, step):
-        own = partitioners.applicable(name, effort=effort) | choice.own
+        own = {**partitioners.applicable(name, effort=effort), **choice.own}
         search.add(replace(choice, own=own), judge.cluster)
     search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.is_near(search.least))
     best: Verdict | None = None

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 from partitioners import StrategyChoice
 from partitioners._grid_choices import grid_choices
+from partitioners._stages.block_layout import separable_units
 from partitioners._stages.recomputed_layers import recomputed_segments
 from partitioners.data import STEP_OPTIONS as STEP_OPTIONS
 from partitioners.data import partition as replicated
-from partitioners.megatron import separable_units
 from simulator.cluster import Cluster
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Partition, StepSettings

@@ -10,8 +10,7 @@ in the tensor group there, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +20,15 @@ from partitioners._grid_choices import grid_choices
 from partitioners._stages.block_layout import (
     LAYOUTS,
     is_attention,
-    laid_out_stages,
     named_blocks,
+    pipeline_stages,
+    separable_units,
     sequence_microbatches,
 )
 from partitioners._stages.recomputed_layers import recomputed_segments
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
 from simulator.lowering.schedules import load
-from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Sharding, StepSettings
 from simulator.workload import Layer, Profile
 
@@ -140,53 +139,12 @@ def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping
     )
 
 
-def separable_units(profile: Profile) -> list[range]:
-    """Runs of layers between which one tensor alone crosses: the finest stages of a pipeline."""
-    units, first, furthest = [], 0, 0  # furthest: the last layer that reads one before the current
-    for position, readers in enumerate(profile.consumers[:-1]):
-        if furthest <= position and readers:
-            units.append(range(first, position + 1))
-            first = position + 1
-        furthest = max(furthest, *readers, 0)
-    return [*units, range(first, len(profile.layers))]
-
-
-def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
-    """Runs of units, as many as `stages`, by the layouts of `partition`. Raises InputError."""
-    if layout == "balanced":
-        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
-    return laid_out_stages(profile, units, stages, layout)
-
-
 def _named_chunks(layout: str, pipeline: int) -> int:
     """How many stages a layout gives each device of a pipeline. Raises InputError where they are not equally many."""
     if layout in LAYOUTS:
         return 1
     stages = len(named_blocks(layout))
     return stages // pipeline if stages % pipeline == 0 else 1
-
-
-def unit_seconds(profile: Profile, unit: range) -> float:
-    """Forward and backward seconds of the layers of `unit`."""
-    return ordered_sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)
-
-
-def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
-    """Contiguous runs of units, as many as `stages`, the slowest as fast as possible. Raises InputError."""
-    count = len(seconds)
-    require(stages <= count, "pipeline", stages, f"the network can be cut into at most {count} stages")
-    sums = np.concatenate([[0.0], np.cumsum(seconds)])
-    best = np.full((stages + 1, count + 1), np.inf)
-    best[0, 0], before = 0.0, np.zeros((stages + 1, count + 1), dtype=np.int64)
-    for stage in range(1, stages + 1):
-        for end in range(stage, count - (stages - stage) + 1):
-            slowest = np.maximum(best[stage - 1, :end], sums[end] - sums[:end])
-            before[stage, end] = int(slowest.argmin())
-            best[stage, end] = slowest[before[stage, end]]
-    ends = [count]
-    for stage in range(stages, 0, -1):
-        ends.append(int(before[stage, ends[-1]]))
-    return [range(first, last) for last, first in pairwise(ends)][::-1]
 
 
 def _require_experts(profile: Profile, expert: int, replicas: int, context: int) -> None:

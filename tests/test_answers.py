@@ -55,12 +55,12 @@ def test_uncertainty_of_the_model_is_not_called_variation_of_steps(capsys: pytes
 
 
 def test_a_price_is_per_step_and_per_million(capsys: pytest.CaptureFixture[str]) -> None:
-    """Eight GPUs of p3-16xlarge, 24.48 dollars an hour, for 673 ms and 1,024 samples."""
+    """Eight GPUs of p3-16xlarge, 24.48 dollars an hour, for 699 ms and 1,024 samples."""
     assert shardscope("simulate", "vgg16_v100", "--cluster", "p3-16xlarge", "--strategy", "data") == 0
     cost = re.search(
         r"^cost: \$([\d.]+) a step, \$([\d.]+) per million samples$", capsys.readouterr().out, re.MULTILINE
     )
-    assert cost and float(cost[1]) == pytest.approx(24.48 * 0.673 / 3600, rel=0.01)
+    assert cost and float(cost[1]) == pytest.approx(24.48 * 0.699 / 3600, rel=0.01)
     assert float(cost[2]) == pytest.approx(float(cost[1]) / 1024 * 1e6, rel=0.01)
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_closed_forms import star
 
 from partitioners import plan_of
+from partitioners._stages.block_layout import balanced_stages, separable_units
 from partitioners._stages.recomputed_layers import KINDS
-from partitioners.megatron import balanced_stages, separable_units
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.language_models.device_model import DeviceModel

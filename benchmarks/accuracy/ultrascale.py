@@ -39,11 +39,10 @@ def source() -> Source:
     return Source(
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
-        "benchmark, on the preset `p5`, as they ran on EFA: what the mechanisms leave over. What "
-        "calibrations leave over on sizes and numbers of nodes that they did "
-        "not see stands in [language_models.md](language_models.md).",
+        "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
+        "leave over.",
         steps=steps,
-        calibrated="nine constants of `nanotron-h100`",
+        calibrated="eight constants of `nanotron-h100`",
         commands=runs[0].command,
         not_expressed={},
         noise_floor="one plan alone was run twice, in 19.0 and 88.9 s; the second is suspect",

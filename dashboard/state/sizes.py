@@ -9,7 +9,7 @@ from dashboard.state.caps import WHOLE
 from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
 from dashboard.state.planning import batch_of
 from partitioners._grid_choices import divisible
-from partitioners.megatron import separable_units
+from partitioners._stages.block_layout import separable_units
 from simulator.language_models.grids import Divisible
 from simulator.workload import Profile
 

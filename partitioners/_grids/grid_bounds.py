@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 
 from partitioners._grids.grid_plan import grid_plan
-from partitioners._stages.block_layout import is_attention
-from partitioners.megatron import pipeline_stages, separable_units
+from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid

@@ -10,13 +10,34 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+import numpy as np
+
 from simulator.errors import InputError, require
+from simulator.ordered_sum import ordered_sum
 from simulator.plan_rules import MOST_MICROBATCHES
 from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 LAYOUTS = ("balanced", "equal", "parameters")
 MOST_NOTATION = 100_000
 """Letters that a layout is written out to; a pipeline has fewer."""
+
+
+def separable_units(profile: Profile) -> list[range]:
+    """Runs of layers between which one tensor alone crosses: the finest stages of a pipeline."""
+    units, first, furthest = [], 0, 0  # furthest: the last layer that reads one before the current
+    for position, readers in enumerate(profile.consumers[:-1]):
+        if furthest <= position and readers:
+            units.append(range(first, position + 1))
+            first = position + 1
+        furthest = max(furthest, *readers, 0)
+    return [*units, range(first, len(profile.layers))]
+
+
+def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
+    """Runs of units, as many as `stages`, by a layout as the strategy megatron has it. Raises InputError."""
+    if layout == "balanced":
+        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
+    return laid_out_stages(profile, units, stages, layout)
 
 
 def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
@@ -122,3 +143,26 @@ def _written_out(layout: str) -> str:
         if len(text) > MOST_NOTATION:
             break
     return text
+
+
+def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
+    """Contiguous runs of units, as many as `stages`, the slowest as fast as possible. Raises InputError."""
+    count = len(seconds)
+    require(stages <= count, "pipeline", stages, f"the network can be cut into at most {count} stages")
+    sums = np.concatenate([[0.0], np.cumsum(seconds)])
+    best = np.full((stages + 1, count + 1), np.inf)
+    best[0, 0], before = 0.0, np.zeros((stages + 1, count + 1), dtype=np.int64)
+    for stage in range(1, stages + 1):
+        for end in range(stage, count - (stages - stage) + 1):
+            slowest = np.maximum(best[stage - 1, :end], sums[end] - sums[:end])
+            before[stage, end] = int(slowest.argmin())
+            best[stage, end] = slowest[before[stage, end]]
+    ends = [count]
+    for stage in range(stages, 0, -1):
+        ends.append(int(before[stage, ends[-1]]))
+    return [range(first, last) for last, first in pairwise(ends)][::-1]
+
+
+def unit_seconds(profile: Profile, unit: range) -> float:
+    """Forward and backward seconds of the layers of `unit`."""
+    return ordered_sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)

@@ -196,7 +196,9 @@ def verdict_lines(planned: PlannedRun, verdict: RunVerdict) -> Iterator[str]:
     yield ""
     yield folded(planned.started.described())
     whose = "its own software" if planned.own_software else "other software, so the range is wide"
-    yield folded(f"predicted with {planned.stack.name} on {planned.cluster.name}: {whose}")
+    host = planned.stack.runtime.name
+    host_words = "" if planned.stack.name.startswith(host) else f" and {host}'s host"
+    yield folded(f"predicted with {planned.stack.name}{host_words} on {planned.cluster.name}: {whose}")
     for note in verdict.notes:
         yield folded(note)
     for other in verdict.causes[1:]:

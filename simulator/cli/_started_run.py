@@ -98,6 +98,9 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     stack = stack_for(cluster, read_stack(named) if named else None)
     measured = catalogue.read_runtime(args.cluster)
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)
+    elsewhere = None if named or measured != IDEAL else stack_of_runtime(started.runtime)
+    if elsewhere:  # the host's work is the software's, whatever the GPU
+        stack = replace(stack, runtime=read_stack(elsewhere).runtime)
     profile = modelled_profile(started.card, stack, batch_size=4, stack_source=named or "")
     plan = grid_plan(started.grid, profile, cluster, stack)
     run = SimulatedRun(profile=profile, cluster=cluster, plan=plan, runtime=stack.runtime)

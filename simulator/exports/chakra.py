@@ -63,13 +63,15 @@ class ChakraTraces:
     @cached_property
     def _standing_for(self) -> list[int]:
         """By rank the device that stands for it."""
-        return self.model.represented(self.ranks).tolist()
+        devices: list[int] = self.model.represented(self.ranks).tolist()
+        return devices
 
     @cached_property
     def _order(self) -> Ints:
         """Tasks as they begin, those that wait for others behind them; without words of no bytes."""
         order: Ints = np.lexsort((np.arange(len(self.graph)), self.start_s))
-        return order[self.graph.kind[order] != Kind.READY]
+        said: Ints = order[self.graph.kind[order] != Kind.READY]
+        return said
 
     def _nodes(self, rank: int) -> Iterator[bytes]:
         graph, numbers, computed = self.graph, dict[int, int](), list[int]()

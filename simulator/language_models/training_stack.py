@@ -129,14 +129,15 @@ def nearest_stack(name: str) -> TrainingStack:
     return min(known, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
 
 
-def stack_of_runtime(runtime: str | None, name: str) -> str | None:
-    """The stack that ships of a runtime, such as "megatron", on the GPU called `name`; None where there is none.
+def stack_of_runtime(runtime: str | None, name: str = "") -> str | None:
+    """The stack that ships of a runtime, such as "megatron", on the GPU called `name` or on any; None where there is
+    none.
 
     Those of plain torch are called "fsdp".
     """
     named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")]
     kind = name.partition("-")[0]
-    alike = [known for known in named if read_stack(known).accelerator.partition("-")[0] == kind]
+    alike = [known for known in named if not name or read_stack(known).accelerator.partition("-")[0] == kind]
     return min(alike, key=len, default=None)
 
 
