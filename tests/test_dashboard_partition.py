@@ -103,6 +103,21 @@ def test_replicas_hold_what_data_parallelism_repeats(store: Store) -> None:
     assert outcome.flows.replicated_bytes.sum() == 3 * state * outcome.profile.parameter_bytes
 
 
+@pytest.mark.parametrize(
+    ("stage", "group", "of_states"),
+    [(1, 0, (3, 3, 0)), (2, 0, (3, 0, 0)), (3, 0, (0, 0, 0)), (3, 2, (1, 1, 1))],
+    ids=["optimizer", "gradients", "all", "all of two"],
+)
+def test_what_zero_shares_out_is_not_replicated(
+    store: Store, stage: int, group: int, of_states: tuple[int, int, int]
+) -> None:
+    outcome = outcome_of(store, "branches", "data", 4, zero_stage=stage, shard_group=group)
+    assert outcome.flows is not None and outcome.run is not None
+    copies = of_states[0] + of_states[1] + of_states[2] * outcome.run.plan.optimizer_state
+    assert outcome.run.plan.optimizer_state
+    assert outcome.flows.replicated_bytes.sum() == pytest.approx(copies * outcome.profile.parameter_bytes)
+
+
 def test_columns_and_nets_add_up(store: Store) -> None:
     outcome = outcome_of(store, "branches", "hypergraph", 8, batch_size=16, effort=0.02)
     assert outcome.run is not None and outcome.flows is not None

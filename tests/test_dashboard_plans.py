@@ -12,7 +12,7 @@ from small_networks import branches
 from test_dashboard_grids import CARD
 
 from dashboard.figures.plans import MOST_BARS, steps
-from dashboard.pages.plans import best_of_splits, title
+from dashboard.pages.plans import best_of_splits, over_degrees, title
 from dashboard.state import plans
 from dashboard.state.configuration import Configuration
 from dashboard.state.plans import Plans, PlansRequest, Ranked, asked, ranked_plans
@@ -102,3 +102,10 @@ def test_plans_are_named_by_what_differs(store: Store) -> None:
     bars = steps(named)["data"][0]
     assert bars["y"][-1] == "1" and len(bars["y"]) == min(MOST_BARS, len(rows))
     assert bars["x"][-1] == min(bars["x"]) == pytest.approx(rows[0]["step_s"] * 1e3)
+
+
+def test_the_shortest_step_stands_at_each_degree() -> None:
+    pairs = ((2, 3.0), (1, 2.0), (1, 1.0), (2, 4.0))
+    rows = [{"number": 1, "strategy": "megatron", "tensor": t, "pipeline": 1, "step_s": s} for t, s in pairs]
+    (line,) = over_degrees(rows)["data"]
+    assert line["x"] == [1, 2] and line["y"] == pytest.approx([1e3, 3e3])

@@ -19,14 +19,14 @@ from dashboard.figures.style import (
     with_table,
 )
 from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Link
 from simulator.report.usage import carried_bytes
 from simulator.run import Run
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
 
 BINS = 120
-_NAMED = 8
+_NAMED = 4
 """Devices up to which there is room for more than their numbers."""
 MOST_LINKS = 24
 _CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
@@ -76,7 +76,7 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         "type": "heatmap",
         "z": _blank_zeros(utilisation_over_time(run, cluster)[shown]),
         "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
-        "y": [cluster.links[i].name for i in shown],
+        "y": [_short(cluster.links[i]) for i in shown],
         "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
         "colorbar": BUSY_BAR,
         "hovertemplate": "%{y} at %{x:,.4~r} ms: %{z:.2%} of its bandwidth<extra></extra>",
@@ -99,6 +99,12 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
+
+
+def _short(link: Link) -> str:
+    """A link's ends; the second without the node where that is the first's."""
+    node = link.source.rpartition("/")[0]
+    return f"{link.source}->{link.target.removeprefix(f'{node}/') if node else link.target}"
 
 
 def _busiest(run: Run, cluster: Cluster, groups: Sequence[DeviceGroup]) -> Figure:

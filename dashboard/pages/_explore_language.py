@@ -39,10 +39,14 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
     name = outcome.cluster.devices[device].name
     layers = f"layers {block[0] + 1} to {block[-1] + 1}" if block else "no block"
     parts = "1 micro-batch" if plan.microbatches == 1 else f"{plan.microbatches} micro-batches"
-    words = (
-        f"{grid.words}, {parts}, {plan.schedule}. The block: {layers} on {name} in "
-        f"stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of {plan.microbatches} (click another)."
-    )
+    words = f"{grid.words}, {parts}, {plan.schedule}."
+    if outcome.run:
+        words += (
+            f" The block: {layers} on {name} in stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of "
+            f"{plan.microbatches} (click another)."
+        )
+    else:
+        words += " Timeline, partition and machine are drawn of steps of fewer tasks."
     figures = {
         "grid-graph": device_grid(done, outcome.cluster, grid),
         "block-graph": block_timeline(outcome.run, device, block) if outcome.run else message(outcome.undrawn),

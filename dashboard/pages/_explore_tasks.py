@@ -62,7 +62,7 @@ def _table() -> Any:
         column("kind", "kind", 130),
         column("where", "where", 160),
         column("layer", "layer", 215),
-        column("microbatch", "micro-batch", 115),
+        column("microbatch", "micro-batch", 130),
         column("start_ms", "start (ms)", 110, decimals=3),
         column("takes_ms", "takes (ms)", 110, decimals=3),
         column("bytes", "bytes", 130, decimals=0),

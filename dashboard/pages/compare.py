@@ -237,7 +237,7 @@ def _split(both: Sequence[Side]) -> Any:
 
 def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str], title: str) -> Any:
     if not rows:
-        return html.Div("nothing to compare", className="figure-note")
+        return html.Div("no shares of one of the two: it has no tasks at hand", className="figure-note")
     changes = any(row.change for row in rows)
     titles = (title, *names, *(["change"] if changes else []))
     return plain_table(titles, [

@@ -63,7 +63,7 @@ def add(app: Dash, store: Store) -> Page:
         running = [row for row in rows if row["fits"]]
         return (
             _words(so_far), [_cells(row) for row in rows], steps(rows), trade_off(rows, "step_s", "peak_memory_bytes"),
-            _over_degrees(running), so_far.over, now,
+            over_degrees(running), so_far.over, now,
         )  # fmt: skip
 
     @app.callback(
@@ -101,10 +101,14 @@ def best_of_splits(rows: Sequence[Row]) -> list[Row]:
     return list(first.values())
 
 
-def _over_degrees(rows: Sequence[Row]) -> Figure:
+def over_degrees(rows: Sequence[Row]) -> Figure:
     """The shortest step of each pair of tensor and pipeline degrees; along one where the other is always 1."""
     names = [name for name in ("tensor", "pipeline") if any(row[name] > 1 for row in rows)]
-    return quantity_over_parameters(rows, names, "step_s") if names else message("no plan with such a degree")
+    shortest: dict[tuple[int, ...], Row] = {}
+    for row in sorted(rows, key=lambda row: row["step_s"]):
+        shortest.setdefault(tuple(row[name] for name in names), row)
+    best = [shortest[degrees] for degrees in sorted(shortest)]
+    return quantity_over_parameters(best, names, "step_s") if names else message("no plan with such a degree")
 
 
 def _words(so_far: Ranked) -> Any:
@@ -178,7 +182,7 @@ def _table() -> Any:
     step = QUANTITIES["step_s"]
     columns = [
         column("number", "rank", 70),
-        column("title", "plan", 300, flex=1, minWidth=220, tooltipField="title"),
+        column("title", "plan", 300, flex=1, minWidth=220, wrapText=True, autoHeight=True),
         column("micro", "micro-batch", 130),
         column("step_s", step.title, 115, step.decimals),
         column("expected", f"90% sure ({step.unit})", 190, sortable=False),

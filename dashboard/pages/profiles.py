@@ -101,7 +101,7 @@ def _page(store: Store, now: Configuration) -> Any:
 
 def _grid() -> Any:
     columns = [
-        column("layer", "layer", 190, flex=1, minWidth=190),
+        column("layer", "layer", 190, flex=1, minWidth=190, tooltipField="layer"),
         column("kind", "kind", 120),
         column("inputs", "inputs", 190, tooltipField="inputs"),
         column("shape", "shape", 160),

@@ -206,14 +206,14 @@ def _grid() -> Any:
     columns = [
         column("number", "#", 54),
         column("at", "at", 118),
-        column("event", "event", 216),
-        column("policy", "done by", 97),
+        column("event", "event", 190, wrapText=True, autoHeight=True),
+        column("policy", "done by", 118),
         column("lost_s", "lost (s)", 85, decimals=1),
-        column("again", "samples again", 126, decimals=0),
+        column("again", "samples again", 140, decimals=0),
         column("moved", "moved", 92),
-        column("devices", "devices", 84, decimals=0),
-        column("rate", "samples/s", 98, decimals=1),
-        column("parts", "of which", 246, flex=1, minWidth=246, wrapText=True, autoHeight=True),
+        column("devices", "devices", 98, decimals=0),
+        column("rate", "samples/s", 114, decimals=1),
+        column("parts", "of which", 220, flex=1, minWidth=220, wrapText=True, autoHeight=True),
     ]
     selected = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
     return table("incidents", columns, None, "id", rowSelection=selected)

@@ -190,7 +190,7 @@ def _published() -> Any:
         for i, each in enumerate(sets)
     ]  # fmt: skip
     titles = ("measured by others", "steps", "refused", "median off", "bias", "worst")
-    summed = html.Div(plain_table(titles, rows), **scrolled("Measured by others"))
+    summed = html.Div(plain_table(titles, rows), **scrolled("Measured by others", "tasks-table"))
     body = dmc.SimpleGrid([drawn, summed], cols={"base": 1, "lg": 2}, className="columns")
     return card("published", "On GPUs: steps that others measured and published", [body])
 
@@ -203,7 +203,7 @@ def _set_name(each: PublishedSet, colour: str) -> list[Any]:
 def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
     mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
     return [
-        column("run", "run", 480, flex=1, minWidth=480),
+        column("run", "run", 530, flex=1, minWidth=530),
         share_column("error", "error", 100, "+.1%"),
         column("predicted_ms", "predicted (ms)", 140, decimals=1),
         column("expected", "90% sure of", 165, sortable=False, hide=not intervals),
@@ -212,7 +212,7 @@ def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
         column("predicted_mib", "predicted (MiB)", 150, decimals=1),
         column("counted_mib", "counted (MiB)", 130, decimals=1),
         column("held_mib", "memory (MiB)", 130, decimals=1),
-        column("measured_mib", "measured (MiB)", 140, decimals=1),
+        column("measured_mib", "measured (MiB)", 155, decimals=1),
         column("load", "load", 75, decimals=1),
         share_column("stolen", "host took", 100, ".1%", mark, hide=not stolen),
     ]

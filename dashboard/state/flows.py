@@ -145,12 +145,19 @@ def _synchronised(model: ShardedModel, graph: TaskGraph, payload: Floats) -> Flo
 
 
 def _replicated(model: ShardedModel) -> tuple[Floats, Ints, Ints]:
-    """By layer: bytes of state held beyond once, parameter pieces that have copies, and the most holders of one."""
-    count = len(model.profile.layers)
+    """By layer: bytes of state held beyond once, parameter pieces that have copies, and the most holders of one.
+
+    What the stage of ZeRO shares out has as many copies as there are groups that share.
+    """
+    count, plan = len(model.profile.layers), model.plan
+    per_parameter = (plan.optimizer_state, plan.states.gradient_ratio(model.profile.dtype), 1.0)  # in the stages' order
     held, pieces, holders = np.zeros(count), np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
     for piece in model.replicas:
         copies = len(piece.devices) - 1
-        held[piece.layer] += copies * piece.parameter_bytes * (2 + model.plan.optimizer_state)
+        repeats = (copies + 1) // model.shares(piece) - 1
+        for stage, state in enumerate(per_parameter, start=1):
+            beyond = repeats if stage <= plan.states.stage else copies
+            held[piece.layer] += beyond * piece.parameter_bytes * state
         pieces[piece.layer] += copies > 0
         holders[piece.layer] = max(holders[piece.layer], copies + 1)
     return held, pieces, holders
