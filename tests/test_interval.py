@@ -17,7 +17,7 @@ from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack, stack_for
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.report.evidence import kind_of, known_evidence
+from simulator.report.evidence import evidence_of, kind_of, known_evidence
 from simulator.report.interval import BAND_TO_RANGE, CPU_DRIFT, capture_spread, step_interval, widened
 from simulator.report.metrics import Report
 from simulator.run import run
@@ -125,3 +125,11 @@ def test_the_command_line_says_the_step_of_devices_that_vary(capsys: pytest.Capt
     assert row in " ".join(capsys.readouterr().out.split())
     assert shardscope(*words, "--straggler", "1=1.01") == 0
     assert "as devices vary" not in capsys.readouterr().out
+
+
+def test_software_on_its_own_gpu_is_no_surer_than_what_was_published_of_others() -> None:
+    profile = modelled_profile(
+        read_card("gpt2"), read_stack("nanotron-h100"), batch_size=4, stack_source="nanotron-h100"
+    )
+    assert kind_of(profile) == "calibrated"
+    assert evidence_of(profile) == known_evidence()["same gpu"]

@@ -59,7 +59,7 @@ def test_no_alarm_on_published_runs(shared_data: Path) -> None:
         verdict = _run_verdict.verdict_of(planned(runtime, run), RunLog(kind="step_s", speeds=(run.measured_s,)))
         if verdict.word in (_run_verdict.SLOWER, _run_verdict.TOO_FAST):
             alarms.append((run.name, verdict.lines[0]))
-    assert len(alarms) <= 1, alarms  # nine of ten such steps lie inside
+    assert len(alarms) <= len(published) // 20 + 1, alarms  # nine of ten such steps lie inside
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -98,8 +98,9 @@ def ranked_grids(
     """The best grids of all workers of `cluster` for steps of `batch` sequences, the fastest `top` splits for certain
     unless `time_left_s` says 0 or less before: of what the strategies say there is to try.
 
-    wanted: whether a grid is among what is asked for. show: is shown the ranking so far after every simulated grid.
-    bounds: those worked out of a cluster that is no slower. Raises InputError where there is no candidate.
+    wanted: whether a grid is among what is asked for, or why not, as an InputError. show: is shown the ranking so far
+    after every simulated grid. bounds: those worked out of a cluster that is no slower. Raises InputError where there
+    is no candidate.
     """
     ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
@@ -137,8 +138,7 @@ def ranked_grids(
         group=lambda each: split_of(_grid(each)),
     )
     step = StepSettings(batch_size=batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
-    tried = [each for name in strategies for each in choices(name, profile, cluster, step)]
-    tried = [each for each in tried if each.grid and wanted(each.grid)]
+    tried = _wanted((each for name in strategies for each in choices(name, profile, cluster, step)), wanted)
     rule = (
         f"a number of replicas that divides {cluster.workers} devices divides the batch, and each takes at most "
         f"{MOST_MICROBATCHES:,} micro-batches of {MOST_MICROBATCH}"
@@ -154,6 +154,20 @@ def ranked_grids(
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
     ranking.bounded, ranking.bound_s = [_grid(choice) for choice in search.left], search.least
     return ranking
+
+
+def _wanted(tried: Iterable[StrategyChoice], wanted: Callable[[TrainingGrid], bool]) -> list[StrategyChoice]:
+    """Those asked for. Raises the last InputError of `wanted` where it leaves none."""
+    kept, refusal = [], None
+    for each in tried:
+        try:
+            if each.grid and wanted(each.grid):
+                kept.append(each)
+        except InputError as error:
+            refusal = error
+    if refusal and not kept:
+        raise refusal
+    return kept
 
 
 def _grid(choice: StrategyChoice) -> TrainingGrid:

@@ -30,7 +30,7 @@ COUNTING = (
 BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
 DEGREES = ("data", "context", "tensor", "pipeline", "expert")
-MAY_GO = ("bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
+MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
@@ -90,7 +90,7 @@ def inputs(args: argparse.Namespace) -> GridInputs:
     if unused:
         raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
     cluster = _options.read_cluster(args, None)
-    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
+    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster)) or stack_of_runtime(args.runtime)
     stack = stack_for(cluster, read_stack(named) if named else None)
     profile = _options.profile_on(
         args.profile, args.cluster, stack=named, sequence=args.sequence, precision=args.precision
@@ -160,13 +160,10 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _runs(runtime: str, card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> bool:
-    """Whether a runtime can run a grid."""
+    """Whether a runtime has a command for a grid. Raises InputError where it cannot run it."""
     from simulator.exports.launch import launch_command
 
-    try:
-        return bool(launch_command(runtime, card, grid, stack.accelerator))
-    except InputError:
-        return False
+    return bool(launch_command(runtime, card, grid, stack.accelerator))
 
 
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:

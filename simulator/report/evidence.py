@@ -23,6 +23,8 @@ WORDS: dict[Kind, str] = {
     "same gpu": "a model card, by other software calibrated on such GPUs",
     "stated": "a model card, by what software reaches of other GPUs",
 }
+CARDS: tuple[Kind, ...] = ("calibrated", "same gpu", "stated")
+"""Kinds of predictions from a model card."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +62,10 @@ def kind_of(profile: Profile) -> Kind | None:
 
 
 def evidence_of(profile: Profile) -> PredictionEvidence | None:
-    """Of predictions made from `profile`; None where no published step was predicted so."""
-    kind = kind_of(profile)
-    return known_evidence().get(kind) if kind else None
+    """Of predictions made from `profile`; of a card those of the next kind where none was published so; else None."""
+    kind, known = kind_of(profile), known_evidence()
+    kinds = CARDS[CARDS.index(kind) :] if kind in CARDS else (kind,)
+    return next((known[each] for each in kinds if each in known), None)
 
 
 @cache
