@@ -136,6 +136,14 @@ def test_cancelling_names_the_search_whatever_else_the_tab_waits_for(store: Stor
     store.desk.leave("a")
 
 
+def test_what_is_wanted_behind_a_search_does_not_overtake_its_end(store: Store) -> None:
+    job = store.desk.ask(slow(store, 16), "a", 0.0, number=1)
+    store.desk.want([], "a", 3)
+    store.desk.cancel(slow(store, 16), "a", 2)
+    assert isinstance(job, Simulation) and is_broken_off(job)
+    store.desk.leave("a")
+
+
 def test_a_search_that_is_cancelled_before_it_is_asked_for_does_not_begin(store: Store) -> None:
     before = running(store)
     store.desk.cancel(slow(store, 15), "a", 2)

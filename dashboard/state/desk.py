@@ -17,7 +17,7 @@ GONE_S = 12.0
 """A tab that has not asked for so long is taken to be closed."""
 _OUTCOMES, _GLANCES = 128, 4000
 _REMEMBERED_TASKS = 3_000_000
-_REMEMBERED_TABS = 10_000
+_REMEMBERED_REQUESTS = 20_000
 Describe = Callable[[Configuration], Request]
 
 
@@ -37,7 +37,7 @@ class Desk:
         self._glances: OrderedDict[Configuration, Glance] = OrderedDict()
         self._jobs: dict[tuple[Configuration, bool], Simulation] = {}
         self._seen: dict[str, float] = {}
-        self._numbers: OrderedDict[str, int] = OrderedDict()
+        self._numbers: OrderedDict[tuple[str, bool], int] = OrderedDict()
         self._cancelled: dict[str, Outcome] = {}
         self._running: dict[Configuration, threading.Lock] = {}
         self._lock = threading.RLock()
@@ -101,7 +101,7 @@ class Desk:
         if known is None and self.workers is None:
             known = self._computed(configuration)
         with self._lock:  # so that the tab's end comes before all of this or after it
-            if self._overtaken(tab, number):
+            if self._overtaken(tab, number, False):
                 return known or stopped(self._describe(configuration), "overtaken", 0.0)
             self._touch(tab)
             self._drop(tab, keep=(configuration, beside), background=False)
@@ -123,7 +123,7 @@ class Desk:
         """Let these be computed behind a tab, in order and in place of what it wanted before; those still unknown."""
         with self._lock:
             unknown = [each for each in dict.fromkeys(configurations) if self.glance(each) is None]
-            if self._overtaken(tab, number):
+            if self._overtaken(tab, number, True):
                 return unknown
             self._touch(tab)
             self._drop(tab, keep=configurations, background=True)
@@ -137,7 +137,7 @@ class Desk:
     def leave(self, tab: str, number: int | None = None) -> None:
         """A tab is closed, or shows something else: end what only it waits for."""
         with self._lock:
-            if self._overtaken(tab, number):
+            if self._overtaken(tab, number, False, True):
                 return
             self._drop(tab, keep=(), background=False)
             self._drop(tab, keep=(), background=True)
@@ -147,7 +147,7 @@ class Desk:
     def cancel(self, configuration: Configuration, tab: str, number: int | None = None) -> None:
         """The user of a tab does not want to wait for `configuration`, be its job there or not yet."""
         with self._lock:
-            if self._overtaken(tab, number):
+            if self._overtaken(tab, number, False):
                 return
             if configuration not in self._outcomes:
                 job = self._jobs.get((configuration, False))
@@ -162,16 +162,21 @@ class Desk:
         with self._lock:
             return list(self._jobs.values())
 
-    def _overtaken(self, tab: str, number: int | None) -> bool:
-        """Whether something that the tab sent after its request `number` was handled before it."""
+    def _overtaken(self, tab: str, number: int | None, *background: bool) -> bool:
+        """Whether something of its kind that the tab sent after its request `number` was handled before it.
+
+        background: False for what the tab shows, True for what it wants behind that; its end is of both kinds.
+        """
         if number is None:
             return False
-        latest = max(number, self._numbers.get(tab, number))
-        self._numbers[tab] = latest
-        self._numbers.move_to_end(tab)
-        while len(self._numbers) > _REMEMBERED_TABS:
+        overtaken = False
+        for kind in background:
+            latest = max(number, self._numbers.pop((tab, kind), number))
+            self._numbers[tab, kind] = latest
+            overtaken = overtaken or number < latest
+        while len(self._numbers) > _REMEMBERED_REQUESTS:
             self._numbers.popitem(last=False)
-        return number < latest
+        return overtaken
 
     def _touch(self, tab: str) -> None:
         now = time.monotonic()
