@@ -63,7 +63,9 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
     ends = [starts[count] for count in accumulate(counts)]
     runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
     if layout in LAYOUTS and not all(runs):
-        raise InputError(f"pipeline is {stages}: layout {layout!r} leaves a stage without layers; use fewer stages")
+        raise InputError(
+            f"stages is {stages} (pipeline x chunks): layout {layout!r} leaves a stage without layers; use fewer"
+        )
     return runs
 
 

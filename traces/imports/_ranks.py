@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from simulator.errors import InputError, require
+from simulator.errors import InputError
 from traces.imports import kineto
 from traces.imports._collectives import collective_call, group_of, is_collective
 from traces.imports._recording import read_recording
@@ -82,7 +82,9 @@ def read_ranks(folder: Path, progress: Callable[[str], None] | None = None) -> l
     do not say their ranks. Other files are left alone. Raises as `read_rank`, and where there are fewer than two."""
     files = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
     paths = [path for path in files if kineto.recognises(head(path), path)]
-    require(len(paths) > 1, "traces", len(paths), f"{folder} holds those of at least two ranks of one step, as JSON")
+    if len(paths) < 2:
+        had = f"{len(paths)} trace{'s' * (len(paths) != 1)} of torch.profiler (.json, .json.gz)"
+        raise InputError(f"{folder} holds {had}; ranks are compared from two on, one trace of the same step each")
     steps = []
     for number, path in enumerate(paths, start=1):
         if progress:
