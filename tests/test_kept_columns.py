@@ -12,15 +12,17 @@ from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster, Device
 from simulator.distinct import distinct
+from simulator.engine import columns as columns_module
 from simulator.engine import engine_name, simulate
 from simulator.engine.columns import Columns, Ragged, make_columns
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.network.topologies import Wire, flat_switch
 from simulator.report.metrics import measure
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Kind
+from simulator.taskgraph import Kind, Route
 from simulator.workload import Profile
 
 RUNTIMES = st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5), Runtime(busy_latency_s=1e-4)))
@@ -78,3 +80,30 @@ def test_priorities_keep_their_order_where_floats_round_them(engine: str) -> Non
 @given(st.lists(st.integers(-5, 5) | st.integers(-(2**62), 2**62), max_size=30))
 def test_distinct_numbers_are_a_sorted_set(numbers: list[int]) -> None:
     assert distinct(np.array(numbers, dtype=np.int64)).tolist() == sorted(set(numbers))
+
+
+@settings(max_examples=40)
+@given(st.data(), profiles(max_layers=4), RUNTIMES)
+def test_equal_links_counted_once_take_as_long_as_each(data: st.DataObject, profile: Profile, runtime: Runtime) -> None:
+    cluster = data.draw(clusters(min_workers=2))
+    model = ShardedModel(profile, data.draw(plans(profile, cluster)))
+    try:
+        graph = lower(model, cluster, runtime)
+    except InputError:
+        return
+    once = simulate(graph, cluster, runtime)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns_module, "_distinct_uses", lambda over, _: np.ones(len(over.link), dtype=np.bool_))
+        each = simulate(replace(graph), cluster, runtime)
+    assert once.start_s.tolist() == each.start_s.tolist() and once.end_s.tolist() == each.end_s.tolist()
+
+
+def test_a_ring_of_equal_links_is_one_link_and_a_slow_one_is_another() -> None:
+    builder = GraphBuilder()
+    ring = builder.route(Route(pairs=tuple((i, (i + 1) % 8) for i in range(8))))
+    builder.add(Kind.SYNCHRONISATION, 1, route=ring, bytes=8e9)
+    graph = builder.build(np.zeros(8), [])
+    equal = flat_switch(8, Wire(bandwidth_bytes_per_s=4e9))
+    slow = replace(equal, links=(replace(equal.links[0], bandwidth_bytes_per_s=1e9), *equal.links[1:]))
+    assert [len(make_columns(graph, on, IDEAL).resource) for on in (equal, slow)] == [1, 2]
+    assert [simulate(graph, on, IDEAL).end_s.tolist() for on in (equal, slow)] == [[2.0], [8.0]]

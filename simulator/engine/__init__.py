@@ -1,6 +1,6 @@
 """Engines: TaskGraph, Cluster, Runtime -> Timeline. Two of them, which give the same bytes.
 
-columns            what both run, as numpy columns
+columns            what both run, as numpy columns; graph_checks refuses what none can
 reference          SimPy: devices and network; the order of events is defined here
   run_context        clock and shared capacities of a run
   device_queues      ready tasks by device
@@ -27,7 +27,7 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.engine.columns import Columns, check_dependencies, make_columns
+from simulator.engine.columns import Columns, make_columns
 from simulator.engine.compiled import (
     compiled_binding_chain,
     compiled_chain_s,
@@ -35,6 +35,7 @@ from simulator.engine.compiled import (
     missing_words,
     run_compiled,
 )
+from simulator.engine.graph_checks import check_dependencies
 from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.network.token_buckets import depths_bytes, shaped

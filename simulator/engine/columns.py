@@ -10,21 +10,21 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import inf
+from math import inf, nan
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, require
+from simulator.engine.graph_checks import LARGEST, check, within
 from simulator.kept import Kept
 from simulator.network.token_buckets import Shaped
 from simulator.network.transfers import Paths, alone_s, demand, link_speeds, paths
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 
-_MOST, _LARGEST = 2**31 - 2, float(np.finfo(np.float64).max)
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,29 +126,41 @@ def make_columns(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> Column
 
     What does not depend on how fast links are is kept with the graph, for clusters that differ in that alone.
     """
-    graph.kept.get((_check, len(cluster.devices)), lambda: _check(graph, cluster))
+    graph.kept.get((check, len(cluster.devices)), lambda: check(graph, cluster))
     over = paths(graph.routes, cluster, graph.kept)
     asked = demand(graph, cluster, over)
     bandwidths = link_speeds(cluster).bandwidth_bytes_per_s
-    within("bandwidth_bytes_per_s", bandwidths, 0.0, _LARGEST)
+    within("bandwidth_bytes_per_s", bandwidths, 0.0, LARGEST)
+    uses = _distinct_uses(over, cluster)
     frame = graph.kept.latest(
-        (_frame, runtime), cluster.ways, lambda: _frame(graph, cluster, runtime, over, asked.contends)
+        (_frame, runtime, uses.tobytes()),
+        cluster.ways,
+        lambda: _frame(graph, cluster, runtime, over, uses, asked.contends),
     )
+    load = over.load[uses]
     on_cores = frame.activity_class >= len(graph.routes)
     return replace(
         frame,
         delay_s=np.where(on_cores, 0.0, asked.delay_s) if frame.shares_cores else asked.delay_s,
         work=np.where(on_cores, graph.seconds, asked.work) if frame.shares_cores else asked.work,
         capacity=np.append(bandwidths, frame.capacity[len(bandwidths) :]),
-        weight=np.append(over.load, frame.weight[len(over.load) :]),
+        weight=np.append(load, frame.weight[len(load) :]),
         class_cap=np.append(over.cap_bytes_per_s, frame.class_cap[len(over.cap_bytes_per_s) :]),
         alone_s=alone_s(graph, over, asked) if len(frame.core_device) else frame.alone_s,
     )
 
 
-def _frame(
-    graph: TaskGraph, cluster: Cluster, runtime: Runtime, over: Paths, contends: npt.NDArray[np.bool_]
-) -> Columns:
+def _distinct_uses(over: Paths, cluster: Cluster) -> Bools:
+    """Which crossings of links the engines count, as `over.link`: of links that the same routes use equally often and
+    that are equally fast, which are shared equally at any time, the first."""
+    speeds = link_speeds(cluster)
+    of_link = np.stack([over.users, speeds.bandwidth_bytes_per_s, speeds.message_load])  # (3, links)
+    order = np.lexsort(of_link)  # stable: of equal links the first comes first
+    begins = np.diff(of_link[:, order], axis=1, prepend=nan).any(axis=0)
+    return np.isin(over.link, order[begins])
+
+
+def _frame(graph: TaskGraph, cluster: Cluster, runtime: Runtime, over: Paths, uses: Bools, contends: Bools) -> Columns:
     """The columns without what depends on the speed of links."""
     core_start, core_device, core_s_per_byte = _core_seconds(graph.routes, cluster, runtime)
     hosts = _shared_hosts(cluster, costly=len(core_device) > 0)
@@ -168,7 +180,7 @@ def _frame(
         dependency_start=graph.dependency_start,
         dependencies=graph.dependencies,
         devices=len(cluster.devices),
-        **_classes(over, cluster, hosts),
+        **_classes(over, uses, cluster, hosts),
         **_launches(graph),
         line=_lines(graph),
         overlap_rate=1 / runtime.overlap_slowdown,
@@ -186,7 +198,7 @@ def _frame(
 _NO_ROWS = Ragged(start=np.zeros(0, dtype=np.int64), values=np.zeros(0, dtype=np.int64))
 
 
-def _activity_classes(graph: TaskGraph, contends: npt.NDArray[np.bool_], on_cores: Sequence[bool]) -> Ints:
+def _activity_classes(graph: TaskGraph, contends: Bools, on_cores: Sequence[bool]) -> Ints:
     """The class of every task; devices that share cores, or slow down, have one of their own."""
     classes = np.where(contends, graph.route, -1)
     if any(on_cores):
@@ -204,16 +216,17 @@ def _shared_hosts(cluster: Cluster, costly: bool) -> dict[str, int]:
     return {host: len(cluster.links) + i for i, host in enumerate(shared)}
 
 
-def _classes(over: Paths, cluster: Cluster, hosts: dict[str, int]) -> dict[str, Any]:
-    """The columns of resources and of classes, routes first."""
+def _classes(over: Paths, uses: Bools, cluster: Cluster, hosts: dict[str, int]) -> dict[str, Any]:
+    """The columns of resources and of classes, routes first; uses: as `_distinct_uses`."""
+    start = np.append(0, np.cumsum(uses))[over.start]
     cores = [[hosts[device.host]] if device.host in hosts else [] for device in cluster.devices]
     on_cores = Ragged.of(cores)
     cores_of_hosts = np.array([cluster.host_cores[host] for host in hosts], dtype=np.float64)
     return {
         "capacity": np.append(link_speeds(cluster).bandwidth_bytes_per_s, cores_of_hosts),
-        "class_start": np.append(over.start, over.start[-1] + on_cores.start[1:]),
-        "resource": np.append(over.link, on_cores.values),
-        "weight": np.append(over.weight, np.ones(len(on_cores.values))),
+        "class_start": np.append(start, start[-1] + on_cores.start[1:]),
+        "resource": np.append(over.link[uses], on_cores.values),
+        "weight": np.append(over.weight[uses], np.ones(len(on_cores.values))),
         "class_cap": np.repeat([inf, 1.0], [len(over.start) - 1, len(cluster.devices)]),
     }
 
@@ -264,41 +277,3 @@ def _core_costs(route: Route, cluster: Cluster, runtime: Runtime) -> dict[int, f
             if cost and cluster.devices[device].host in cluster.host_cores:
                 costs[device] = costs.get(device, 0.0) + cost
     return costs
-
-
-def _check(graph: TaskGraph, cluster: Cluster) -> None:
-    """Raise InputError where an index points outside, or a number is negative or not finite."""
-    devices, transfers = len(cluster.devices), graph.is_transfer
-    check_dependencies(graph)
-    within("device", graph.device, -1, devices - 1)
-    within("route", graph.route, -1, len(graph.routes) - 1)
-    within("devices of routes", graph.pairs, 0, devices - 1)
-    require(bool((transfers | (graph.device >= 0)).all()), "device", "-1", "a compute task has one")
-    within("seconds", graph.seconds, 0.0, _LARGEST)
-    within("bytes", graph.bytes, 0.0, _LARGEST)
-    within("launch_s", graph.launch_s, 0.0, _LARGEST)
-    launched = len(graph.launch_s), len(graph.host_waits)
-    require(
-        launched in ((0, 0), (len(graph),) * 2), "launch_s, host_waits", launched, "one value for each task, or none"
-    )
-
-
-def check_dependencies(graph: TaskGraph) -> None:
-    """Raise InputError unless the dependencies are rows of task numbers; looked at once."""
-    graph.kept.get(check_dependencies, lambda: _check_dependencies(graph))
-
-
-def _check_dependencies(graph: TaskGraph) -> None:
-    starts, edges = graph.dependency_start, len(graph.dependencies)
-    within("tasks and dependencies", np.array([len(graph), edges]), 0, _MOST)
-    within("dependencies", graph.dependencies, 0, len(graph) - 1)
-    require(len(starts) == len(graph) + 1 and starts[0] == 0 and starts[-1] == edges, "dependency_start", starts, "CSR")
-    require(bool((starts[1:] >= starts[:-1]).all()), "dependency_start", starts, "it never decreases")
-
-
-def within(name: str, values: npt.NDArray[Any], low: float, high: float) -> None:
-    """Raise InputError unless all `values` lie in [low, high]; NaN does not."""
-    if len(values):
-        least, most = values.min(), values.max()
-        if not (low <= least and most <= high):
-            raise InputError(f"{name} is {least} to {most}: it is from {low} to {high}")

@@ -23,7 +23,8 @@ class Paths:
     load: as the weight, of a message by how much more of its wires' bandwidth collectives get than it does. delay_s:
     latency of all rounds. cap_bytes_per_s: what its wires allow a message, or a collective of few members of a host.
     rate_bytes_per_s: of an uncontended transfer, infinite where no link is crossed. They are of one copy. measured: a
-    link of the route carries a curve. together: it is a collective's.
+    link of the route carries a curve. together: it is a collective's. users: the same number for links that the same
+    routes use equally often.
     """
 
     start: Ints  # [routes + 1]
@@ -35,6 +36,7 @@ class Paths:
     rate_bytes_per_s: Floats  # [routes]
     measured: npt.NDArray[np.bool_]  # [routes]
     together: npt.NDArray[np.bool_]  # [routes]
+    users: Ints  # [links]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +101,8 @@ class _Ways:
 
     start, link, weight: as in Paths; crossing: the route of each. alone, alone_link, alone_weight: the route, link and
     weight of one copy. hop, hop_link: of every pair of one copy, numbered through all routes; pair: the route of each.
-    rounds: of every route. message: whether it is one, and together: whether it is a collective's, by route.
+    rounds: of every route. message: whether it is one, and together: whether it is a collective's, by route. users: as
+    in Paths.
     """
 
     start: Ints
@@ -115,6 +118,7 @@ class _Ways:
     rounds: Ints
     message: npt.NDArray[np.bool_]
     together: npt.NDArray[np.bool_]
+    users: Ints
 
 
 def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
@@ -136,7 +140,18 @@ def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
         rounds=np.array([route.latencies for route in routes], dtype=np.int64),
         message=np.array([route.is_message for route in routes], dtype=np.bool_),
         together=np.array([bool(route.collective) for route in routes], dtype=np.bool_),
+        users=_users(crossed, len(cluster.links)),
     )
+
+
+def _users(crossed: Sequence[Mapping[int, float]], links: int) -> Ints:
+    """The number of each link's set of users, in order of its first; 0 for none. crossed: by route, times by link."""
+    users: list[list[tuple[int, float]]] = [[] for _ in range(links)]
+    for route, weights in enumerate(crossed):
+        for link, times in weights.items():
+            users[link].append((route, times))
+    numbers: dict[tuple[tuple[int, float], ...], int] = {(): 0}
+    return np.array([numbers.setdefault(tuple(each), len(numbers)) for each in users], dtype=np.int64)
 
 
 def _paths(routes: Sequence[Route], ways: _Ways, cluster: Cluster) -> Paths:
@@ -166,6 +181,7 @@ def _paths(routes: Sequence[Route], ways: _Ways, cluster: Cluster) -> Paths:
         rate_bytes_per_s=narrowest,
         measured=np.bincount(ways.crossing[speeds.curved[ways.link]], minlength=len(ways.rounds)) > 0,
         together=ways.together,
+        users=ways.users,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -41,21 +41,10 @@ def fits(graph: TaskGraph, cluster: Cluster, symmetry: Symmetry) -> bool:
     return all(_has_equal_ways(route, alike, cluster) for route in graph.routes if route.copies > 1)
 
 
-def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> dict[int, int]:
-    """By link that is used, the number of its kind: as fast, and as often used by the same routes."""
-    over = paths(graph.routes, cluster, graph.kept)
-    order = np.argsort(over.link, kind="stable")  # of each link the routes ascending
-    route = np.repeat(np.arange(len(graph.routes)), np.diff(over.start))[order]
-    users = np.stack([route, over.weight[order]], axis=1)  # (uses, 2)
-    begin = np.flatnonzero(np.diff(over.link[order], prepend=-1))
-    used = over.link[order][begin].tolist()
-    numbers: dict[object, int] = {}
-    kinds: dict[int, int] = {}
-    for number, first, end in zip(used, begin.tolist(), [*begin[1:].tolist(), len(users)], strict=True):
-        link = cluster.links[number]
-        kind = link.speed, users[first:end].tobytes()
-        kinds[number] = numbers.setdefault(kind, len(numbers))
-    return kinds
+def _kinds_of_links(graph: TaskGraph, cluster: Cluster) -> list[object]:
+    """By link its kind: as fast, and as often used by the same routes."""
+    users = paths(graph.routes, cluster, graph.kept).users.tolist()
+    return [(link.speed, number) for link, number in zip(cluster.links, users, strict=True)]
 
 
 def _are_multiples(size_bytes: Floats, unit_bytes: float) -> bool:
@@ -64,7 +53,7 @@ def _are_multiples(size_bytes: Floats, unit_bytes: float) -> bool:
     return bool((times == np.floor(times)).all())
 
 
-def _has_equal_ways(route: Route, alike: Mapping[int, int], cluster: Cluster) -> bool:
+def _has_equal_ways(route: Route, alike: Sequence[object], cluster: Cluster) -> bool:
     """Whether each copy of a route crosses links like those of the first, in its order; alike: by link."""
     ways = [[alike[link] for link in cluster.route(*pair)] for pair in route.pairs]
     return ways == ways[: len(route.single)] * route.copies
