@@ -3,9 +3,10 @@
 TEXT = """\
 # Performance
 
-Written by `python -m benchmarks.speed --write` on {machine}. Times are processor seconds of one
-run; `make bench` prints them for your machine. "Of the goal" is how much of it is reached (1: reached, more: better);
-"compiled / reference" is how many times faster the compiled engine simulates the same form of graph than SimPy.
+Written by `python -m benchmarks.speed --write` on {machine}.
+Times are processor seconds of one run; `make bench` prints them for your machine. "Of the goal" is how much of it is
+reached (1: reached, more: better); "compiled / reference" is how many times faster the compiled engine simulates the
+same form of graph than SimPy.
 
 <!-- real: times of one machine -->
 <!-- output: python -m benchmarks.speed --write -->
@@ -40,6 +41,13 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 {layers}
 <!-- end -->
 
+## Whole commands
+
+<!-- real: times of one machine -->
+<!-- output: python -m benchmarks.speed --write -->
+{commands}
+<!-- end -->
+
 ## Where it goes
 
 - **What is equal is simulated once and counted.** Replicas of a model (`simulator.lowering.symmetry`), of each class
@@ -51,10 +59,11 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 - **Lowering** makes messages and sums as arrays. What a run of layers cut alike costs, who reads what of it and who
   shares its parameters is kept with the profile for the next plan; the first plan works it out, 0.2 ms for each
   different layer.
-- **The engine** takes well under a microsecond a task where nothing contends. Where transfers contend, a start or an
-  end is followed from link to link only as far as it changes a share. On one switch where everybody sends to
-  everybody, of 240 classes of messages 13 change their rate with each message: the goal of 3 M messages a second would
-  leave 25 ns for each of those rates, which no exact engine does.
+- **The engine** takes well under a microsecond a task where nothing contends. Links as fast as each other that the
+  same transfers use equally often are one link to it (70B on 2,048 GPUs: 2.1 to 0.6 s a grid). Where transfers
+  contend, a start or an end is followed from link to link only as far as it changes a share. On one switch where
+  everybody sends to everybody, of 240 classes of messages 13 change their rate with each message: the goal of 3 M
+  messages a second would leave 25 ns for each of those rates, which no exact engine does.
 - **The report** works by column; the chain that bound the step is followed in C. Numpy and Python do all of it where
   there is no compiler, to the same bits.
 - **A ring or tree message by message** is a recurrence of maxima and sums, which `shardscope allreduce` evaluates in

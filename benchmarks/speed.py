@@ -1,9 +1,9 @@
 """Where the time from a plan to its report goes, and how it grows. Usage: python -m benchmarks.speed [--write]
 
 Prints what each piece of work took when the goals were set, its goal and what it takes now; --write makes
-docs/performance.md of that and of series of 16 to 16,384 devices and 10 to 10,000 layers, row by row as they come: what
-is not measured yet stands as the page had it. Nothing is asserted: times depend on the machine, which the page names,
-and goals are for two cores.
+docs/performance.md of that, of series of 16 to 16,384 devices and 10 to 10,000 layers, and of whole commands, row by
+row as they come: what is not measured yet stands as the page had it. Nothing is asserted: times depend on the machine,
+which the page names, and goals are for two cores.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from time import process_time
 import numpy as np
 
 from benchmarks import hypergraph_steps
+from benchmarks.command_times import command_rows
 from benchmarks.engine import chains, direct_ring, everyone, incast
 from benchmarks.performance_page import TEXT
 from partitioners import make_plan, options
@@ -82,6 +83,7 @@ def series() -> Iterator[tuple[str, Row, Iterator[Row]]]:
     yield "devices", ("devices", "tasks", *stage, "us per task"), (stages(n, data_parallel(n)) for n in counts)
     layers = (stages(10**k, row_of_layers(10**k)) for k in range(1, 5))
     yield "layers", ("layers", "tasks", *stage, "us per task"), layers
+    yield "commands", ("command", "goal", "measured", "of the goal"), command_rows()
 
 
 def shown(title: Row, rows: Iterator[Row]) -> Iterator[Row]:
@@ -112,7 +114,7 @@ def write(tables: Mapping[str, list[Row]]) -> None:
     PAGE.write_text(TEXT.format(machine=machine(), **texts), encoding="utf-8")
 
 
-TABLES = ("work", "once", "devices", "layers")
+TABLES = ("work", "once", "devices", "layers", "commands")
 
 
 def table(rows: list[Row]) -> str:

@@ -55,9 +55,10 @@ def source() -> Source:
     return Source(
         title="GPT of 181B to 205B on 320 to 384 A100-80, plans of BLOOM's search (BigScience)",
         method="By `megatron-2022-a100`; nodes of eight with four links of 100 Gb/s. Heads are taken to be 64, so that "
-        "those of 14,400 channels are 225 wide, which kernels of that time computed slowly: nothing stands for it.",
+        "those of 14,400 channels are 225 wide: attention without matrix units.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={"rows whose seconds, batch or GPUs contradict their plan": 6},
+        calibrated="that heads of an odd width run without matrix units was found in them",
         noise_floor="the same plan repeated within a day differs by 1 %, within a week by 6 %",
     )
