@@ -79,7 +79,9 @@
     opened.abort();
     opened = new AbortController();
     following?.signal.addEventListener("abort", () => opened.abort());
-    if (last && !following?.signal.aborted) quietly(follow(last, opened.signal));
+    if (!last || following?.signal.aborted) return;
+    delete document.getElementById("results").dataset.drawn; // not before this tab is
+    quietly(follow(last, opened.signal));
   }
 
   /* What a click on a figure selects, by the data of the point that it hit. */
