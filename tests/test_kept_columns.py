@@ -22,7 +22,7 @@ from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.topologies import Wire, flat_switch
 from simulator.report.metrics import measure
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Kind, Route
+from simulator.taskgraph import Kind, Route, TaskGraph
 from simulator.workload import Profile
 
 RUNTIMES = st.sampled_from((IDEAL, Runtime(overlap_slowdown=1.5), Runtime(busy_latency_s=1e-4)))
@@ -35,16 +35,25 @@ def plain(columns: Columns) -> dict[str, object]:
     return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in lists.items()}
 
 
+def lowered(
+    data: st.DataObject, profile: Profile, cluster: Cluster, runtime: Runtime
+) -> tuple[ShardedModel, TaskGraph | None]:
+    """A plan that is drawn, and its graph; None where the runtime refuses it."""
+    model = ShardedModel(profile, data.draw(plans(profile, cluster)))
+    try:
+        return model, lower(model, cluster, runtime)
+    except InputError:
+        return model, None
+
+
 @settings(max_examples=40)
 @given(st.data(), profiles(max_layers=4), RUNTIMES, st.lists(st.sampled_from((0.25, 1.0, 3.0)), min_size=1, max_size=3))
 def test_a_graph_on_several_clusters_is_that_of_each_alone(
     data: st.DataObject, profile: Profile, runtime: Runtime, factors: list[float]
 ) -> None:
     cluster = data.draw(clusters(min_workers=2))
-    model = ShardedModel(profile, data.draw(plans(profile, cluster)))
-    try:
-        graph = lower(model, cluster, runtime)
-    except InputError:
+    model, graph = lowered(data, profile, cluster, runtime)
+    if graph is None:
         return
     ways = [cluster]
     for factor in factors:  # the links' speed, then their latency, then cores, which leave nothing as it was
@@ -86,10 +95,8 @@ def test_distinct_numbers_are_a_sorted_set(numbers: list[int]) -> None:
 @given(st.data(), profiles(max_layers=4), RUNTIMES)
 def test_equal_links_counted_once_take_as_long_as_each(data: st.DataObject, profile: Profile, runtime: Runtime) -> None:
     cluster = data.draw(clusters(min_workers=2))
-    model = ShardedModel(profile, data.draw(plans(profile, cluster)))
-    try:
-        graph = lower(model, cluster, runtime)
-    except InputError:
+    _, graph = lowered(data, profile, cluster, runtime)
+    if graph is None:
         return
     once = simulate(graph, cluster, runtime)
     with pytest.MonkeyPatch.context() as patch:
