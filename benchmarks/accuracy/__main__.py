@@ -32,6 +32,7 @@ SOURCES = (
         "dgxc",
         "torchtitan",
         "bloom",
+        "dlperf",
         "internevo",
         "simumax",
         "automodel",
