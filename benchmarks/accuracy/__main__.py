@@ -33,6 +33,7 @@ SOURCES = (
         "torchtitan",
         "bloom",
         "dlperf",
+        "primus",
         "internevo",
         "simumax",
         "automodel",

@@ -50,7 +50,9 @@ def _links_note(cluster: Cluster) -> str:
     names = [name.replace("_", "-") for name in sorted(cluster.collectives)]
     which = names[0] if len(names) == 1 else f"{len(names)} collectives"
     measured = f"; {which} as measured" if names else ""
-    return f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
+    return (
+        f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
+    )
 
 
 def _device_note(profile: Profile, cluster: Cluster) -> str:
