@@ -222,8 +222,8 @@ class Cluster:
     def with_tier(
         self, tier: str, *, bandwidth_bytes_per_s: float | None = None, latency_s: float | None = None
     ) -> Cluster:
-        """This cluster with another line rate or latency on every link of `tier`; what was measured there is scaled, and
-        links give the share of the rate that they gave."""
+        """This cluster with another line rate, of which links give the share that they gave, or another latency on
+        every link of `tier`; what was measured there is scaled."""
 
         def changed(link: Link) -> Link:
             if bandwidth_bytes_per_s is not None:

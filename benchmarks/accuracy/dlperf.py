@@ -35,7 +35,7 @@ def _run(row: Mapping[str, str]) -> PublishedRun:
     )  # fmt: skip
     return PublishedRun(
         name=f"{row['layers']} blocks of {hidden}, {data} x {row['tp']} x {row['pp']}, batch {batch}", card=card,
-        grid=grid, preset="p3-16xlarge", bandwidth="inter=100Gbps", stack="megatron-2022-a100",
+        grid=grid, preset="p3-16xlarge", bandwidth="inter=100Gbps", stack="megatron-2021-a100",
         measured_s=batch / float(row["sequences_per_s"]),
         family="tensor parallelism" if grid.tensor > 1 else "data parallelism",
     )  # fmt: skip
@@ -45,9 +45,9 @@ def source() -> Source:
     published = runs()
     return Source(
         title="GPT on 1 to 32 V100-16 under Megatron-LM of 2021 (OneFlow DLPerf)",
-        method="By `megatron-2022-a100` on a V100's data sheet and the preset's V100 machines, whose share of a link between nodes "
-        "is that of Ethernet, with one card of 100 Gb/s. Micro-batches are whole batches of a replica, and everything "
-        "is recomputed, as in the source's scripts.",
+        method="By `megatron-2021-a100` on a V100's data sheet and machines with one card of 100 Gb/s, of which the "
+        "share is taken that Ethernet gives. Micro-batches are whole batches of a replica, and everything is "
+        "recomputed, as in the source's scripts.",
         steps=all_predicted(published),
         commands=published[-1].command,
         not_expressed={},
