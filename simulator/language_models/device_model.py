@@ -12,6 +12,7 @@ from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape
 from simulator.language_models.kernels import (
     ATTENTION_SHARES,
     ELEMENT_BYTES,
+    EXPERT_CALL_S,
     attention_seconds,
     product_seconds,
     scored_attention_seconds,
@@ -112,8 +113,10 @@ def _kernel_seconds(
             (inputs, rows, outputs, summed),
         )
         forward_s, data_s, weights_s = (
-            product_seconds(*order, gpu, rate, groups, element_bytes=size, operand_bytes=1 if eight else ELEMENT_BYTES)
-            / device.matmul_efficiency
+            product_seconds(
+                *order, gpu, rate, groups, element_bytes=size, operand_bytes=1 if eight else ELEMENT_BYTES,
+                call_s=EXPERT_CALL_S if groups > 1 else 0.0,
+            ) / device.matmul_efficiency
             for *order, size in orders
         )
         cast_s = CASTS[device.precision] * device.traffic_factor * groups / rate  # of an element
