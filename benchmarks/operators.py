@@ -151,7 +151,10 @@ def operator_tables() -> list[OperatorTable]:
             "products, bf16, A100 PCIe (SimuMax)", "two constants of tiles, the share",
             lambda: simumax_products("a100_pcie", a100),
         ),
-        ("products, bf16, B200 (SimuMax)", "the share", lambda: simumax_products("b200_bf16_ceperm", b200)),
+        (
+            "products, bf16, B200 (SimuMax)", "the share, a tenth less",
+            lambda: simumax_products("b200_bf16_ceperm", b200),
+        ),
         ("products, fp16, V100 (Aceso)", "the share", lambda: aceso_products(v100)),
         ("products, fp32, H100 (NeuSight)", "nothing", lambda: neusight_products("NVIDIA_H100_80GB_HBM3", h100)),
         ("experts' products, bf16, A100 PCIe (SimuMax)", "nothing", lambda: simumax_groups("a100_pcie", a100)),

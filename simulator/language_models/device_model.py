@@ -79,7 +79,7 @@ class DeviceModel:
 
     def memory_bytes_per_s(self, gpu: Accelerator) -> float:
         """The bandwidth that kernels get of `gpu`'s memory."""
-        return gpu.memory_bytes_per_s * self.memory_efficiency
+        return gpu.memory_bytes_per_s * gpu.memory_share * self.memory_efficiency
 
 
 def operator_seconds(operator: BlockOperator, gpu: Accelerator, device: DeviceModel) -> tuple[float, float]:
@@ -114,9 +114,15 @@ def _kernel_seconds(
         )
         forward_s, data_s, weights_s = (
             product_seconds(
-                *order, gpu, rate, groups, element_bytes=size, operand_bytes=1 if eight else ELEMENT_BYTES,
+                *order,
+                gpu,
+                rate,
+                groups,
+                element_bytes=size,
+                operand_bytes=1 if eight else ELEMENT_BYTES,
                 call_s=EXPERT_CALL_S if groups > 1 else 0.0,
-            ) / device.matmul_efficiency
+            )
+            / device.matmul_efficiency
             for *order, size in orders
         )
         cast_s = CASTS[device.precision] * device.traffic_factor * groups / rate  # of an element
