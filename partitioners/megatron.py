@@ -47,7 +47,7 @@ def partition(
     context: int = 1,
     expert: int = 1,
     sequence_parallel: bool = True,
-    scattered: bool = False,
+    scattered: bool | None = None,
     gather_again: bool | None = None,
     recomputation: str = "none",
     chunks: int = 0,
@@ -63,12 +63,12 @@ def partition(
     as fast as it can be, embedding and head counted; "equal" as many blocks on each, the first having more;
     "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7" or in Megatron-LM's notation
     "Et*2|(tt|)*3,L", all first chunks before the second ones. recomputation: see `_stages.recomputed_layers`.
-    scattered: copies of what a stage hands on send a part each, which the next stage gathers; with sequence parallelism
-    they are parts already. gather_again: with that a device keeps its own part of what column-parallel layers read, and
-    of keys and values, and gathers the others' again for the backward pass, as Megatron-LM and nanotron do; left open,
-    where the step's runtime overlaps that with weight gradients. Our executor does not. Raises InputError where the
-    degrees do not divide the workers, the experts or the heads, a micro-batch has fewer samples than replicas, or there
-    are more stages than blocks.
+    scattered: copies of what a stage hands on send a part each, which the next stage gathers; left open, where the
+    step's runtime does so; with sequence parallelism they are parts already. gather_again: with that a device keeps its
+    own part of what column-parallel layers read, and of keys and values, and gathers the others' again for the backward
+    pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight gradients. Our
+    executor does not. Raises InputError where the degrees do not divide the workers, the experts or the heads, a micro-
+    batch has fewer samples than replicas, or there are more stages than blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -84,6 +84,7 @@ def partition(
             f"batch_size {step.batch_size} gives a micro-batch {samples} samples for {replicas} replicas, "
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
+    in_parts = step.runtime.scatters_stages and tensor > 1 and not sequence_parallel if scattered is None else scattered
     gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
@@ -111,7 +112,7 @@ def partition(
         microbatches=microbatches,
         schedule="sequential" if pipeline == 1 else "interleaved" if chunks > 1 else "1f1b",
         recomputed=segments,
-        exchange="scattered" if scattered else "collectives" if tensor * context * expert > 1 else "messages",
+        exchange="scattered" if in_parts else "collectives" if tensor * context * expert > 1 else "messages",
         received_again=_gathered(profile, placements, cut) if gathers_again else (),
         turn=profile.layers[units[stages[pipeline].start][0]].name if turns else "",
     )

@@ -74,6 +74,9 @@ class Runtime:
     spared_microbatches: int = 0
     """By how many the micro-batches of these may be fewer than stages: nanotron's 1F1B has one at least in flight for
     every stage but the last."""
+    scatters_stages: bool = False
+    """Of what a tensor group hands on whole to the next stage each device sends a part, which that gathers again:
+    Megatron-LM's scatter-gather without sequence parallelism."""
     stage_layout: str = "balanced"
     """How it splits a network into stages, where a plan does not say: a layout of the strategy megatron."""
     overlaps_weight_gradients: bool = False
