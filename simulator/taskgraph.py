@@ -11,6 +11,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
+from simulator.expert_routing import Routing
 from simulator.kept import Kept
 
 Ints = npt.NDArray[np.int64]
@@ -48,6 +49,7 @@ class Route:
     ahead_bytes: of messages that leave together, what goes right ahead of this one; it arrives as the end of one
     message of both, and waits for no latency of its own. None: nothing goes ahead. collective: what its pairs do
     together, such as "all-reduce", for which a cluster may know better than `rounds` (`network.collective_times`).
+    routing: of the tokens that an all-to-all takes to their experts or back.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -55,6 +57,7 @@ class Route:
     copies: int = 1
     ahead_bytes: float | None = None
     collective: str = ""
+    routing: Routing | None = None
 
     def __hash__(self) -> int:
         return hash((len(self.pairs), self.pairs[:1], self.pairs[-1:], self.rounds))  # of thousands of pairs at once

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
+from statistics import fmean
 from typing import Any
 
 import pytest
 from test_closed_forms import star
 from test_sharding_cases import Case, of_group
 
+from simulator.collectives import exchange
 from simulator.errors import InputError
 from simulator.expert_routing import Routing
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.catalogue import read_preset
+from simulator.network.collective_times import time_of
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
 from simulator.report.volume import communication_volume
 from simulator.run import run
@@ -112,3 +117,43 @@ def test_wrong_routings_are_refused() -> None:
     profile = mixture(16, 8, Routing(experts=2))
     with pytest.raises(InputError, match="layer 'experts' is split 4 ways by width, but a micro-batch has only 2"):
         run(profile, star(4), expert_parallel(profile, 4))
+
+
+@pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (2, 1), (4, 2), (4, 3), (8, 4)])
+@pytest.mark.parametrize("hosts", [2, 4, 8])
+def test_a_token_crosses_once_to_a_host(groups: int, top_groups: int, hosts: int) -> None:
+    """Every choice of groups and of experts among theirs, counted."""
+    experts, top_k = 16, 2
+    routing = Routing(experts=experts, top_k=top_k, groups=groups, top_groups=top_groups, once_per_host=True)
+    visited = [
+        len({expert * hosts // experts for expert in pair})
+        for taken in combinations(range(groups), top_groups)
+        for pair in combinations([e for e in range(experts) if e * groups // experts in taken], top_k)
+    ]
+    assert routing.host_share(hosts) == pytest.approx(fmean(visited) / top_k)
+    assert replace(routing, once_per_host=False).host_share(hosts) == 1
+
+
+def test_a_dispatch_once_per_host_takes_less_of_the_network() -> None:
+    """DeepSeek-V3 on eight nodes: 3.6 of them for eight experts of a token; what moves inside stays."""
+    cluster, routing = read_preset("dgx-h100").build(64), Routing(experts=256, top_k=8, groups=8, top_groups=4)
+    route, sent_bytes = exchange("all-to-all", range(64), 64e9)
+    pairs, once = (
+        time_of(cluster, replace(route, routing=each), sent_bytes)
+        for each in (routing, replace(routing, once_per_host=True))
+    )
+    assert pairs and once and pairs == time_of(cluster, route, sent_bytes)
+    assert once.work / pairs.work == pytest.approx(replace(routing, once_per_host=True).host_share(8), rel=1e-3)
+    within = replace(route, pairs=exchange("all-to-all", range(8), 1e9)[0].pairs)
+    assert time_of(cluster, replace(within, routing=replace(routing, once_per_host=True)), 1e6) == time_of(
+        cluster, within, 1e6
+    )
+
+
+def test_groups_of_experts_hold_what_a_token_takes() -> None:
+    with pytest.raises(InputError, match="groups is 3: it divides the 16 experts"):
+        Routing(experts=16, groups=3)
+    with pytest.raises(
+        InputError, match="top_groups is 1: it is 1 to 8, the number of groups, and they have 4"
+    ):
+        Routing(experts=16, top_k=4, groups=8, top_groups=1)

@@ -34,7 +34,7 @@ def _run(row: Mapping[str, str]) -> PublishedRun:
         accumulation=int(row["global_batch"]) // (data * microbatch),
     )  # fmt: skip
     return PublishedRun(
-        name=f"{row['model']} on {row['gpus']} GPUs", preset="dgx-h100", grid=grid, stack="megatron-a100",
+        name=f"{row['model']} on {row['gpus']} GPUs", preset="dgx-h100", grid=grid, stack="automodel-h100",
         card=replace(read_card(CARDS[row["model"]]), sequence=int(row["sequence"])), measured_s=float(row["step_s"]),
     )  # fmt: skip
 
@@ -43,9 +43,9 @@ def source() -> Source:
     published = runs()
     return Source(
         title="Llama 70B and mixtures of experts on 8 to 256 H100 (NeMo AutoModel)",
-        method="By `megatron-a100`, whose kernels are those of Transformer Engine, which these runs take too. "
-        "Recomputation is not said; without it none fits, so blocks are recomputed. Tokens travel to each of their "
-        "experts: nothing stands for DeepEP, which sends them once to a node.",
+        method="By `automodel-h100`, whose kernels are those of Transformer Engine, and whose tokens cross the network "
+        "once to a node, as DeepEP sends them. Recomputation is not said; without it none fits, so blocks are "
+        "recomputed.",
         steps=all_predicted(published),
         commands=published[-1].command,
         not_expressed={},

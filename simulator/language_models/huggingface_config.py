@@ -221,6 +221,7 @@ def _deepseek(read: _ConfigFields) -> Fields:
     return {
         **_decoder(read), "kv_heads": None, "head_width": None, "latent": latent, "ffn": expert,
         "experts": read("n_routed_experts"), "experts_per_token": read("num_experts_per_tok"),
+        "expert_groups": read.count("n_group", default=1), "groups_per_token": read.count("topk_group", default=1),
         "shared_ffn": expert * read.count("n_shared_experts"), "dense_layers": dense,
         "dense_ffn": read("intermediate_size") if dense else 0,
         "router_bias": read.get("topk_method") == "noaux_tc",

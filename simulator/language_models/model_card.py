@@ -61,6 +61,9 @@ class ModelCard:
     experts: int = 0
     """Feed-forward layers among which each token takes experts_per_token."""
     experts_per_token: int = 0
+    expert_groups: int = 1
+    """Equal groups of experts, of which a token takes groups_per_token first."""
+    groups_per_token: int = 1
     shared_ffn: int = 0
     """Channels of a feed-forward layer beside the experts, which every token takes."""
     dense_layers: int = 0
@@ -155,7 +158,12 @@ class ModelCard:
     @property
     def routing(self) -> Routing | None:
         """Of a mixture: all experts get as many tokens."""
-        return Routing(experts=self.experts, top_k=self.experts_per_token) if self.experts else None
+        if not self.experts:
+            return None
+        return Routing(
+            experts=self.experts, top_k=self.experts_per_token, groups=self.expert_groups,
+            top_groups=self.groups_per_token,
+        )  # fmt: skip
 
     @property
     def dense_block(self) -> ModelCard:

@@ -237,12 +237,13 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
         return
+    routing = replace(card.routing, once_per_host=stack.once_per_host)
     gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
-    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=card.routing)
-    yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=card.routing)
-    yield shape("combine", "combine", ("down",), h, _MOVES, routing=card.routing)
+    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=routing)
+    yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=routing)
+    yield shape("combine", "combine", ("down",), h, _MOVES, routing=routing)
     if shared:
         yield from feed_forward("shared_", "norm_ffn", tuple(shared), card.shared_ffn)
     added = ("combine", *(("shared_down",) if shared else ()), "add_attention")

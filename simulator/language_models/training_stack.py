@@ -45,6 +45,8 @@ class TrainingStack:
     logit_bytes: float = 8.0
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
+    once_per_host: bool = False
+    """Whether a token crosses the network once to a host with several of its experts, as DeepEP sends it."""
     scattered_bytes: int = Synchronisation().bucket_bytes
     """Of parameters whose gradients ZeRO-1 scatters, and which it gathers, at once; from stage 2 on a block."""
     calibrated_on: str = ""

@@ -11,11 +11,13 @@ where wires join the devices of a host one by one, k members have k - 1 of them:
     tree        all-reduce       2 (K - 1)          2 ceil(log2 H)    2 S / B and, at once, t S / C
     switch      all-reduce       2                  2 ceil(log2 H)    S / (B x switch_share) and, at once, t S / C
     direct      all-to-all       1                  1                 (n-1)/n S/n, those between hosts at C
+    by host     tokens, once     1                  1                 the same inside and, at once, d of it at C
 
 with h = 2 for an all-reduce and 1 for a gather or a scatter, K the most members of a host, and t = 2, or 1 between two
-hosts (see `CollectiveLibrary.two_hosts_once`). What stays on its device is copied. Short messages go by a protocol of
-short steps and a share of the bandwidth, long ones by one that fills its buffers first: NCCL's LL and LL128, and
-Simple, of which its tuner takes the fastest by such sums (NCCL, src/graph/tuning.cc).
+hosts (see `CollectiveLibrary.two_hosts_once`), and d what is left where a token crosses once to each host (see
+`Routing.host_share`), which hands it on to its experts' devices: DeepEP's dispatch. What stays on its device is copied.
+Short messages go by a protocol of short steps and a share of the bandwidth, long ones by one that fills its buffers
+first: NCCL's LL and LL128, and Simple, of which its tuner takes the fastest by such sums (NCCL, src/graph/tuning.cc).
 
 A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits for a short
 step back that says that its slot is free. So between hosts a ring waits for rounds x (a step there + a short one back)
@@ -31,12 +33,13 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, log
 
 from simulator.cluster import Cluster
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
+from simulator.expert_routing import Routing
 from simulator.ordered_sum import ordered_sum
 from simulator.taskgraph import Route
 
@@ -58,6 +61,12 @@ class CollectiveTime:
     @property
     def seconds(self) -> float:
         return self.delay_s + self.work / self.rate_bytes_per_s
+
+    def at_rate(self, rate_bytes_per_s: float) -> CollectiveTime:
+        """The same seconds as work at another rate."""
+        if rate_bytes_per_s == self.rate_bytes_per_s:
+            return self
+        return CollectiveTime(self.delay_s, self.work * rate_bytes_per_s / self.rate_bytes_per_s, rate_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,11 @@ class Placement:
     def rate_bytes_per_s(self) -> float:
         return min(self.inside_bytes_per_s, self.between_bytes_per_s)
 
+    def by_host(self, share: float) -> Placement:
+        """Of an all-to-all of which `share` crosses between hosts; inside, all of it moves, as it does anyway."""
+        between, cards = self.between_bytes_per_s / share, self.cards_bytes_per_s / share
+        return replace(self, between_bytes_per_s=between, cards_bytes_per_s=cards) if share != 1 else self
+
 
 def collective_s(cluster: Cluster, name: str, group: tuple[int, ...], size_bytes: float) -> float:
     """Seconds of a collective of `size_bytes`, alone; 0 where neither library nor curves say."""
@@ -94,7 +108,8 @@ def collective_s(cluster: Cluster, name: str, group: tuple[int, ...], size_bytes
 def time_of(cluster: Cluster, route: Route, sent_bytes: float) -> CollectiveTime | None:
     """Of a transfer that is a collective, `sent_bytes` of it over each pair; None where nothing but links says."""
     group = members(route)
-    return _kept_time(cluster, route.collective, group, sent_bytes / sent_share(route.collective, len(group)))
+    size_bytes = sent_bytes / sent_share(route.collective, len(group))
+    return _kept_time(cluster, route.collective, group, size_bytes, route.routing)
 
 
 def sent_share(name: str, devices: int) -> float:
@@ -149,12 +164,16 @@ def _placement(cluster: Cluster, group: tuple[int, ...], name: str) -> Placement
     )
 
 
-def _kept_time(cluster: Cluster, name: str, group: tuple[int, ...], size_bytes: float) -> CollectiveTime | None:
+def _kept_time(
+    cluster: Cluster, name: str, group: tuple[int, ...], size_bytes: float, routing: Routing | None = None
+) -> CollectiveTime | None:
     """Equal placements take equal times, whichever devices they are."""
     if not cluster.times_collectives or len(group) < 2:
         return None
     at = placement(cluster, group, name)
-    return cluster.kept.get((_kept_time, name, at, size_bytes), lambda: _time(cluster, name, at, size_bytes))
+    once = at.by_host(routing.host_share(at.hosts)) if routing and at.hosts > 1 else at
+    time = cluster.kept.get((_kept_time, name, once, size_bytes), lambda: _time(cluster, name, once, size_bytes))
+    return time.at_rate(at.rate_bytes_per_s) if time else None
 
 
 def _time(cluster: Cluster, name: str, at: Placement, size_bytes: float) -> CollectiveTime | None:

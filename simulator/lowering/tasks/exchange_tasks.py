@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator import collectives
+from simulator.expert_routing import Routing
 from simulator.lowering.exchange.exchanges import Exchange, Messages, Transfer
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -132,7 +134,9 @@ def add_in_a_row(
     for number, (position, reading) in enumerate(readers.items()):
         exchanges, element_bytes = model.exchanges(position, reading), model.profile.element_bytes(position)
         if id(exchanges) not in drawn:
-            draw = partial(ExchangeTasks, builder, exchanges.devices, element_bytes)
+            ends_of = [model.profile.layers[end] for end in (position, *reading)]
+            routing = next((layer.routing for layer in ends_of if layer.routing), None)
+            draw = partial(ExchangeTasks, builder, exchanges.devices, element_bytes, routing=routing)
             drawn[id(exchanges)] = [draw(each) for each in (exchanges.forward, exchanges.backward)[: len(kinds)]]
         of_layer.append(drawn[id(exchanges)])
         layers_of.setdefault((id(exchanges.forward), id(exchanges.backward), element_bytes), []).append(number)
@@ -194,12 +198,19 @@ def hold(builder: GraphBuilder, held: Sequence[Held]) -> None:
 class ExchangeTasks:
     """Tasks of one direction of an exchange, of one layer or of several that exchange alike.
 
-    devices: the device of each number in it, shape (devices,).
+    devices: the device of each number in it, shape (devices,). routing: of the tokens that it moves.
     """
 
     COLUMNS = ("device", "route", "bytes", "shard")
 
-    def __init__(self, builder: GraphBuilder, devices: Ints, element_bytes: float, exchange: Exchange) -> None:
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        devices: Ints,
+        element_bytes: float,
+        exchange: Exchange,
+        routing: Routing | None = None,
+    ) -> None:
         self._builder, self._exchange, self.devices = builder, exchange, devices
         if exchange.messages is not None:
             self._be_messages(exchange.messages, element_bytes)
@@ -212,6 +223,7 @@ class ExchangeTasks:
                 routed.append((ends[1], builder.route(Route((ends,))), size, transfer.box))
             else:
                 route, sent_bytes = collectives.exchange(transfer.pattern, ends, size)
+                route = replace(route, routing=routing) if transfer.pattern == "all-to-all" and routing else route
                 routed.append((-1, builder.route(route), sent_bytes, transfer.box))
             members.append(transfer.devices[1:] if transfer.pattern == "message" else transfer.devices)
         values = zip(*routed, strict=True) if routed else [()] * len(self.COLUMNS)
