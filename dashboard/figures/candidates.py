@@ -1,4 +1,7 @@
-"""A search's history: the plans it tried, and the other strategies, bytes against the step, twice."""
+"""A search's history: the plans it tried, and the other strategies, bytes against the step, twice.
+
+A line joins the plans that no other beats in both.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from dashboard.state.candidates import Candidate
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import volume_unit
+from simulator.sweep.queries import pareto
 from simulator.units import format_bytes, format_time
 
 _UNEVEN = 1.10
@@ -34,6 +38,7 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
     unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
+    fronts: list[dict[str, Any]] = []
     for number, size in enumerate(("total_bytes", "between_bytes")):
         amounts = [getattr(plan, size) / unit.size for plan in (*tried, *strategies.values())]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
@@ -61,15 +66,16 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
             "textfont": {"size": 11},
         }
         data.append(dots | named | axis)
+        fronts.append(_front(floor, unit.size, size, [*tried, *(plan for plan in seen if plan.fits)]) | axis)
     moved, between = axes
     return figure(
-        data,
+        [*data, *fronts],
         xaxis={**moved, "title": {"text": f"{unit.name} moved"}, "domain": [0, 0.46]},
         xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
-        annotations=[{"text": f"hollow: max / mean above 1.10 · grey: tried{left_out}", "showarrow": False,
-                      "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom", "align": "right",
+        annotations=[{"text": f"line: best trade-offs · hollow: max / mean above 1.10 · grey: tried{left_out}",
+                      "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom", "align": "right",
                       "font": {"size": 11}}],
         margin={"l": 52, "r": 28, "t": 38, "b": 40},
     )  # fmt: skip
@@ -95,6 +101,17 @@ def _dots(
         "hovertemplate": "%{customdata}<extra></extra>",
         "marker": {"size": size, "color": colour, "symbol": ["circle-open" if open_ else "circle" for open_ in hollow],
                    "line": {"width": 1.5}},
+    }  # fmt: skip
+
+
+def _front(floor: float, unit_bytes: float, size: str, plans: Sequence[Candidate | Glance]) -> dict[str, Any]:
+    """The plans that no other beats in bytes and step, joined."""
+    points = [{"x": max(getattr(plan, size) / unit_bytes, floor), "y": plan.step_s * 1e3} for plan in plans]
+    best = pareto(points, "x", "y")
+    return {
+        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
+        "x": [point["x"] for point in best], "y": [point["y"] for point in best],
+        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
     }  # fmt: skip
 
 
