@@ -75,8 +75,8 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
         annotations=[{"text": f"line: best trade-offs · hollow: max / mean above 1.10 · grey: tried{left_out}",
-                      "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom", "align": "right",
-                      "font": {"size": 11}}],
+                      "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom",
+                      "align": "right", "font": {"size": 11}}],
         margin={"l": 52, "r": 28, "t": 38, "b": 40},
     )  # fmt: skip
 
