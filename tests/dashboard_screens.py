@@ -35,6 +35,11 @@ def kpi(page: Any, label: str) -> str:
     return text
 
 
+def open_files(page: Any, *files: Any) -> None:
+    """Choose files under Open: paths, or names with contents."""
+    page.set_input_files("#chosen-files", list(files))
+
+
 def choose(page: Any, control: str, option: str) -> None:
     """Take the first option of a select that begins so."""
     page.click(f"#{control}")

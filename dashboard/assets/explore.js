@@ -18,12 +18,12 @@
 
   let sends = 0; // numbered, as the server may handle them in another order
 
-  async function post(name, sent, signal) {
+  ns.post = async function post(name, sent, signal) {
     const head = { "Content-Type": "application/json" };
     const answer = await fetch(`panel/${name}`, { method: "POST", headers: head, body: JSON.stringify({ ...sent, number: ++sends }), signal });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     return answer.json();
-  }
+  };
 
   ns.fill = function (id, html) {
     const root = document.getElementById(id);
@@ -35,7 +35,7 @@
     latest[name]?.abort();
     const control = (latest[name] = new AbortController());
     const sent = { query: ns.query, base: asked.base, selection: ns.selection || {}, tab: asked.tab, ...more };
-    const answer = await post(name, sent, control.signal).catch((error) => {
+    const answer = await ns.post(name, sent, control.signal).catch((error) => {
       if (error.name === "AbortError") return null;
       throw error;
     });
@@ -106,7 +106,7 @@
     let best = new AbortController(); // of what follows from a search's best plan so far
     control.signal.addEventListener("abort", () => best.abort());
     do {
-      answer = await post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
+      answer = await ns.post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
       if (control.signal.aborted || control.cancelled) return;
       if (answer.failed) return take(answer, results);
       if (answer.controls) for (const request of Object.values(latest)) request.abort(); // theirs is the plan before
@@ -249,7 +249,7 @@
   async function cancel() {
     const search = following;
     search.cancelled = true; // its request comes to an end: the server takes a tab that hangs up for one that is gone
-    await post("cancel", { values: asked.values, tab: ns.tab }).finally(() => search.abort());
+    await ns.post("cancel", { values: asked.values, tab: ns.tab }).finally(() => search.abort());
     if (following !== search) return; // the controls have changed by now
     if (ns.query && ns.query !== ns.asking) set("load", { data: ns.query }); // whose answer is shown as it comes
     else await ask(asked);

@@ -49,7 +49,7 @@
   }
 
   document.addEventListener("click", (event) => {
-    if (event.target.id === "help") event.target.close(); // outside of what it holds
+    if (event.target.matches("dialog")) event.target.close(); // outside of what it holds
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
     const offer = event.target.closest("[data-set]");
@@ -139,15 +139,6 @@
           ns.showSpans(`timeline-${i}`, ns.fetchSpans(one.query), one.message);
           ns.draw(`partition-${i}-drawing`, one.query && `partition.svg?${one.query}`);
         });
-        return window.dash_clientside.no_update;
-      },
-      /* An upload's own input has no label for a screen reader. */
-      nameUploads() {
-        for (const field of document.querySelectorAll(".drop-field")) {
-          const input = field.querySelector("input[type=file]");
-          if (input) input.setAttribute("aria-label", field.dataset.label);
-          else setTimeout(() => window.dash_clientside.page.nameUploads(), 200); // the component is still being loaded
-        }
         return window.dash_clientside.no_update;
       },
     },

@@ -14,5 +14,4 @@ security      what the server lets in and what browsers may do with what it send
 shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
               shows
 tables        tables that sort, and the one maker of their columns
-upload_field  a field to drop a file on, its callback, and the message about a file that is refused
 """

@@ -7,6 +7,7 @@ inventory      profiles, clusters, runs ... that pages can name: those the serve
                uploaded. No Dash
 measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
                which shard
+recorded       a trace or a log beside the step of the controls, traces of ranks beside each other, in one verdict
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
 store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
 sweep_engine   the processes of one sweep, which can be ended at once
@@ -26,6 +27,7 @@ flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
 hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 simulating     from a configuration to its outcome; every cap is checked before planning
+opening        files that are opened on any page: known by what they hold, shown where that is shown, or answered
 planning       from a configuration to its cluster and its plan
 plans          every plan of a model on so many devices, ranked by the search of `compare`
 published      steps that others measured on GPUs and published, beside what was predicted of them
