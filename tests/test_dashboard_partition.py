@@ -127,7 +127,7 @@ def test_columns_and_nets_add_up(store: Store) -> None:
         + by_column(columns, outcome.flows.gradient_bytes).sum()
     )
     assert sums == pytest.approx(outcome.flows.total_bytes)
-    nets = heaviest_nets(outcome.profile, outcome.flows)
+    nets = heaviest_nets(outcome.profile, outcome.flows, columns)
     assert sum(net.bytes for net in nets) <= outcome.flows.total_bytes * (1 + 1e-9)
     assert [net.bytes for net in nets] == sorted((net.bytes for net in nets), reverse=True)
     assert all(0 <= net.between <= net.bytes for net in nets)
@@ -135,7 +135,9 @@ def test_columns_and_nets_add_up(store: Store) -> None:
         assert sum(net.between for net in nets) == pytest.approx(outcome.flows.between_bytes)
     one_node = outcome_of(store, "branches", "data", 2, batch_size=16)
     assert one_node.flows is not None and one_node.flows.total_bytes > 0
-    assert {net.between for net in heaviest_nets(one_node.profile, one_node.flows)} == {0}
+    assert {net.between for net in heaviest_nets(one_node.profile, one_node.flows, columns)} == {0}
+    assert {net.producer for net in nets} <= {column.title for column in columns}  # as the figure names them
+    assert all(outcome.profile.layers[net.layers[0]].name == net.layer for net in nets)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import numpy as np
 from dashboard.figures import svg
 from simulator.taskgraph import Floats
 
-_FAR = 4.0
+_FAR = 3.0
 """Times the next highest column: a higher one would flatten all others."""
 _ABOVE = 1.5
 """Times the next highest column: what a bar that is cut off stands for at its top."""

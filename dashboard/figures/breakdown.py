@@ -51,6 +51,16 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
         barmode="stack",
         bargap=0.35,
         showlegend=True,
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": -0.18,
+            "yanchor": "top",
+            "traceorder": "normal",
+            "font": {"size": 11},
+            "entrywidth": 0.5,
+            "entrywidthmode": "fraction",
+        },
         xaxis={"tickformat": ".0%", "range": [0, 1], "dtick": 0.25, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )

@@ -36,6 +36,7 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     slow = sum(plan.step_s > slowest_s for plan in tried)
     tried = [plan for plan in tried if plan.step_s <= slowest_s]
     left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
+    key = f"line: best trade-offs · grey: tried<br>hollow: max / mean above {_UNEVEN:.2f}{left_out}"
     unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
     fronts: list[dict[str, Any]] = []
@@ -58,7 +59,7 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
         )  # fmt: skip
-        texts = _free_labels(names, dots["x"], dots["y"])
+        texts = _free_labels(names, dots["x"], dots["y"], [max(amount, floor) for amount in amounts])
         named = {
             "mode": "markers+text",
             "text": texts,
@@ -74,10 +75,9 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
         xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
-        annotations=[{"text": f"line: best trade-offs · hollow: max / mean above 1.10 · grey: tried{left_out}",
-                      "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom",
-                      "align": "right", "font": {"size": 11}}],
-        margin={"l": 52, "r": 28, "t": 38, "b": 40},
+        annotations=[{"text": key, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1,
+                      "yanchor": "bottom", "align": "right", "font": {"size": 11}}],
+        margin={"l": 52, "r": 28, "t": 52, "b": 40},
     )  # fmt: skip
 
 
@@ -115,13 +115,16 @@ def _front(floor: float, unit_bytes: float, size: str, plans: Sequence[Candidate
     }  # fmt: skip
 
 
-def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> list[str]:
-    """Names whose place no earlier name has taken, the others empty: pointing at their dots says them."""
-    spans = [log(max(values) / min(values)) or 1.0 if values else 1.0 for values in (x, y)]
+def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float], drawn: Sequence[float]) -> list[str]:
+    """Names whose place no earlier name has taken, the others empty: pointing at their dots says them.
+
+    drawn: where anything stands along x.
+    """
+    spans = [log(max(values) / min(values)) or 1.0 if values else 1.0 for values in (drawn, y)]
     labels: list[str] = []
     for i, name in enumerate(names):
         near = (
-            abs(log(x[i] / x[j])) < 0.3 * spans[0] and abs(log(y[i] / y[j])) < 0.08 * spans[1]
+            abs(log(x[i] / x[j])) < 0.5 * spans[0] and abs(log(y[i] / y[j])) < 0.08 * spans[1]
             for j in range(i) if labels[j]
         )  # fmt: skip
         labels.append("" if any(near) else name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message, with_table
+from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, log_axis, message, with_table
 from dashboard.words.sweep import QUANTITIES, axis_title, expected
 from simulator.sweep.chart import value_text
 from simulator.sweep.queries import pareto
@@ -15,6 +15,8 @@ Row = Mapping[str, Any]
 _OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
 _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
 _PALE = "rgba(150,150,150,0.18)"
+_SQUEEZED = 8.0
+"""Times the least: an axis to more is logarithmic."""
 _ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
@@ -50,10 +52,16 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
         showlegend=True,
         legend=_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={"title": {"text": QUANTITIES[x].title}},
-        yaxis={"title": {"text": QUANTITIES[y].title}},
+        xaxis={**_wide(rows, x), "title": {"text": QUANTITIES[x].title}},
+        yaxis={**_wide(rows, y), "title": {"text": QUANTITIES[y].title}},
     )
     return _with_rows(drawn, rows, ("strategy", x, y))
+
+
+def _wide(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    """A logarithmic axis where the least would be squeezed into a corner otherwise."""
+    values = [row[name] * QUANTITIES[name].factor for row in rows]
+    return log_axis(values) if 0 < _SQUEEZED * min(values) < max(values) else {}
 
 
 def _with_rows(drawn: Figure, rows: Sequence[Row], columns: Sequence[str]) -> Figure:

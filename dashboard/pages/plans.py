@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from dashboard.words.sweep import QUANTITIES, interval
 from simulator.units import format_bytes, format_time
 
 ANY = "any"
+PATIENCE_S = 0.6
+"""An answer without news is held back so long, so that the first rows are on the page as soon as they are known."""
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -50,10 +53,15 @@ def add(app: Dash, store: Store) -> Page:
         running=[(Output("plans-tick", "max_intervals"), 0, -1)],
     )
     def draw(tick: int, fits: bool, splits: bool, zero: str, again: str, base: str, seen: Any) -> tuple[Any, ...]:
-        so_far = ranked(base)
-        now = [so_far.words, len(so_far.rows), so_far.over, fits, splits, zero, again]
-        if now == seen:
-            return (no_update,) * 7
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            so_far = ranked(base)
+            now = [so_far.words, len(so_far.rows), so_far.over, fits, splits, zero, again]
+            if now != seen:
+                break
+            if time.monotonic() > end_s:
+                return (no_update,) * 7
+            time.sleep(0.03)
         rows = [
             {**row, "title": title(row)} for row in so_far.rows
             if (row["fits"] or not fits) and zero in (ANY, str(row["zero_stage"]))
@@ -78,19 +86,23 @@ def add(app: Dash, store: Store) -> Page:
         return _picked(row) if row else None
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+        plans.ask(now)  # it is ranked while the browser draws the page
         return _page(now)
 
     return content
 
 
 def title(row: Row) -> str:
-    """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3"; of a measured profile by name."""
+    """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3".
+
+    Those of a measured profile have a name, and a schedule."""
     degrees = [f"{name} {row[name]}" for name in DEGREES if row.get(name, 1) > 1]
     named = " × ".join(degrees) if "data" in row else " ".join([row["strategy"], *degrees])
     zero = f", ZeRO-{row['zero_stage']}" if row["zero_stage"] else ""
     zero += f" in groups of {row['shard_group']}" if row["shard_group"] else ""
     again = "" if row["recomputation"] == "none" else f", recomputes {row['recomputation']}"
-    return f"{named or '1 device'}{zero}{again}"
+    more = "".join(f", {words}" for words in row.get("more", ()))
+    return f"{named or '1 device'}{zero}{again}{more}"
 
 
 def best_of_splits(rows: Sequence[Row]) -> list[Row]:
@@ -156,7 +168,7 @@ def _page(now: Configuration) -> Any:
                      "machine and batch are those of Explore.", className="figure-note"),
             dcc.Store(id="plans-base", data=now.query()),
             dcc.Store(id="plans-seen"),
-            dcc.Interval(id="plans-tick", interval=700),
+            dcc.Interval(id="plans-tick", interval=200),
             html.Div(id="plans-words", **LIVE),
             dmc.Group(filters, gap="md", align="end"),
             card("plans-table", "Plans (click one for its command)", [_table(), html.Div(id="plans-picked", **LIVE)],
