@@ -89,6 +89,7 @@ def test_a_saved_picture_says_what_it_is_of(page: Any, site: str) -> None:
         if form == "svg":
             text = path.read_text(encoding="utf-8")
             assert ">Shardscope</text>" in text and ">vgg_small, data, 4 × azure-v100-10g: " in text
+            assert 'width="1200"' in text and " samples/s</text>" in text
         else:
             width = int.from_bytes(path.read_bytes()[16:20], "big")
             assert path.read_bytes()[:4] == b"\x89PNG" and width == 2400

@@ -297,5 +297,15 @@ def test_a_cluster_file_is_explored(page: Any, site: str, tmp_path: Path) -> Non
     until(page, "() => new URLSearchParams(location.search).get('cluster').startsWith('slow@')")
     changed(page, "devices", "3")
     assert kpi(page, "Step time") != before and page.input_value("#c-cluster") == "slow"
-    open_files(page, {"name": "times.txt", "mimeType": "", "buffer": b"412ms 405ms 409ms"})
+    dropped = """() => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File(["412ms 405ms 409ms"], "times.txt"));
+      const like = { dataTransfer, bubbles: true, cancelable: true };
+      for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, like));
+    }"""
+    page.evaluate(dropped)
     page.wait_for_selector("#opened >> text=outside the 90% range of the prediction")
+    shot(page, "opened-log", full=False)
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#opened")

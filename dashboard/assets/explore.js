@@ -155,6 +155,7 @@
     if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
     Object.assign(ns, { query: answer.query, shown, words: answer.words, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
+    document.getElementById("partition-title").textContent = answer.words;
     last = answer;
     const seen = pane();
     const spans = Promise.resolve(seen === "answer" ? ns.fetchSpans(ns.timelineQuery(), signal) : null);

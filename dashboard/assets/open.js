@@ -12,11 +12,12 @@
   });
 
   /* The files of what was dropped; of a folder those that stand in it. */
-  async function filesOf(entry) {
+  async function filesOf(entry, file) {
+    if (!entry) return [file];
     if (entry.isFile) return [await new Promise((resolve, reject) => entry.file(resolve, reject))];
     const reader = entry.createReader(), inside = [];
     for (let some = [null]; some.length; inside.push(...some)) some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
-    return (await Promise.all(inside.filter((each) => each.isFile).map(filesOf))).flat();
+    return (await Promise.all(inside.filter((each) => each.isFile).map((each) => filesOf(each)))).flat();
   }
 
   async function answered(files) {
@@ -53,6 +54,6 @@
       if (!holdsFiles(event)) return;
       event.preventDefault();
       document.documentElement.classList.toggle("dropping", kind === "dragover");
-      if (kind === "drop") Promise.all([...event.dataTransfer.items].map((item) => filesOf(item.webkitGetAsEntry()))).then((files) => open(files.flat()));
+      if (kind === "drop") Promise.all([...event.dataTransfer.items].map((item) => filesOf(item.webkitGetAsEntry(), item.getAsFile()))).then((files) => open(files.flat()));
     });
 })();

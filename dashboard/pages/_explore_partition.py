@@ -63,7 +63,8 @@ def partition_card() -> Any:
         [html.Div(id=f"{name}-drawing", className="drawing") for name in ("partition", "strategies")],
         className="partition-scroll", tabIndex=0, role="region", **aria("Partition of the network"),
     )  # fmt: skip
-    return card("partition", "Partition: how each block is split, and what crosses", [drawings])
+    named = html.Div(id="partition-title", className="figure-note")
+    return card("partition", "Partition: how each block is split, and what crosses", [named, drawings])
 
 
 def nets_card() -> Any:

@@ -17,10 +17,12 @@ from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chi
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
+from dashboard.words.kpis import rate_words
 from simulator.units import format_time
 from traces.results.validations import Validation
 
@@ -149,7 +151,11 @@ def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
 def _run_words(outcome: Outcome) -> str:
     """A run in the list of recent ones."""
     now = outcome.configuration
-    step = format_time(outcome.report.step_s) if outcome.report else "cannot run"
+    step = "cannot run"
+    if report := outcome.report:
+        tokens = sequence_length(outcome.profile)
+        step = f"{format_time(report.step_s)}, {rate_words(report.samples_per_s * (tokens or 1))} "
+        step += "tokens/s" if tokens else "samples/s"
     who = f"plan {label(now.plan)}" if now.plan else now.strategy
     return f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
 

@@ -87,7 +87,7 @@ def add(app: Dash, store: Store) -> Page:
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         plans.ask(now)  # it is ranked while the browser draws the page
-        return _page(now)
+        return _page(now, now.profile in store.cards)
 
     return content
 
@@ -154,7 +154,8 @@ def _picked(row: Row) -> Any:
     return [html.Div(link), command]
 
 
-def _page(now: Configuration) -> Any:
+def _page(now: Configuration, tokens: bool) -> Any:
+    """tokens: whether it is a model card, whose plans are counted in tokens."""
     filters = [
         dmc.Switch(id="plans-fits", label="only what fits", checked=True, size="sm"),
         dmc.Switch(id="plans-splits", label="one row a split", checked=False, size="sm"),
@@ -171,8 +172,8 @@ def _page(now: Configuration) -> Any:
             dcc.Interval(id="plans-tick", interval=200),
             html.Div(id="plans-words", **LIVE),
             dmc.Group(filters, gap="md", align="end"),
-            card("plans-table", "Plans (click one for its command)", [_table(), html.Div(id="plans-picked", **LIVE)],
-                 formats=()),
+            card("plans-table", "Plans (click one for its command)",
+                 [_table(tokens), html.Div(id="plans-picked", **LIVE)], formats=()),
             dmc.SimpleGrid([
                 card("plans-steps", "The best, with their 90% ranges",
                      [graph("plans-steps-graph", 300, "Steps of the best plans with their 90% ranges")]),
@@ -190,7 +191,7 @@ def _filter(name: str, title: str, values: Sequence[str]) -> Any:
     return dmc.Select(id=name, label=title, data=[ANY, *values], value=ANY, allowDeselect=False, size="xs", w=130)
 
 
-def _table() -> Any:
+def _table(tokens: bool) -> Any:
     step = QUANTITIES["step_s"]
     columns = [
         column("number", "rank", 70),
@@ -198,8 +199,8 @@ def _table() -> Any:
         column("micro", "micro-batch", 130),
         column("step_s", step.title, 115, step.decimals),
         column("expected", f"90% sure ({step.unit})", 190, sortable=False),
-        column("per_device_per_s", "per s, device", 135, 0, headerTooltip="tokens; of a measured profile samples"),
-        share_column("mfu", "MFU", 80, ".1%"),
+        column("per_device_per_s", f"{'tokens' if tokens else 'samples'}/s, device", 155, 0),
+        share_column("mfu", "MFU", 80, ".1%", hide=not tokens),
         column("gib", "GiB", 80, 1, headerTooltip="of the fullest device, at its peak"),
         share_column("bubble_ratio", "bubble", 100, ".0%"),
         column("fit", "fits", 100),
