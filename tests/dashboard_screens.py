@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -36,8 +37,10 @@ def kpi(page: Any, label: str) -> str:
 
 
 def open_files(page: Any, *files: Any) -> None:
-    """Choose files under Open: paths, or names with contents."""
-    page.set_input_files("#chosen-files", list(files))
+    """Choose files under Open: paths, whose page is waited for, or names with contents, which have none."""
+    paths = all(isinstance(file, str) for file in files)
+    with page.expect_navigation() if paths else nullcontext():
+        page.set_input_files("#chosen-files", list(files))
 
 
 def choose(page: Any, control: str, option: str) -> None:

@@ -61,9 +61,7 @@ def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path)
     page.wait_for_timeout(500)
     shot(page, "profiles")
     assert violations(page) == []
-    bad = tmp_path / "bad.json"
-    bad.write_text('{"schema": 1,\n "modle": "x"}')
-    open_files(page, str(bad))
+    open_files(page, {"name": "bad.json", "mimeType": "", "buffer": b'{"schema": 1,\n "modle": "x"}'})
     page.wait_for_selector("#opened >> text=bad.json: it is of no known kind")
     assert violations(page) == []
     shot(page, "profiles-bad-upload", full=False)

@@ -19,10 +19,10 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
-from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours, short_names
+from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
-from dashboard.state.device_groups import device_groups
+from dashboard.state.device_groups import device_groups, short_names
 from dashboard.state.store import Outcome, Store
 from simulator.taskgraph import Kind
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis, message
+from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis, message, note, trade_off_line
 from dashboard.state.candidates import Candidate
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
@@ -75,8 +75,7 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
         xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
-        annotations=[{"text": key, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1,
-                      "yanchor": "bottom", "align": "right", "font": {"size": 11}}],
+        annotations=[note(key)],
         margin={"l": 52, "r": 28, "t": 52, "b": 40},
     )  # fmt: skip
 
@@ -108,11 +107,7 @@ def _front(floor: float, unit_bytes: float, size: str, plans: Sequence[Candidate
     """The plans that no other beats in bytes and step, joined."""
     points = [{"x": max(getattr(plan, size) / unit_bytes, floor), "y": plan.step_s * 1e3} for plan in plans]
     best = pareto(points, "x", "y")
-    return {
-        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
-        "x": [point["x"] for point in best], "y": [point["y"] for point in best],
-        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
-    }  # fmt: skip
+    return trade_off_line([point["x"] for point in best], [point["y"] for point in best])
 
 
 def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float], drawn: Sequence[float]) -> list[str]:

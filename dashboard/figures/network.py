@@ -16,6 +16,7 @@ from dashboard.figures.style import (
     Figure,
     figure,
     message,
+    note,
     with_table,
 )
 from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
@@ -85,17 +86,7 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
     return figure(
         [heat],
         margin={"l": 48, "r": 12, "t": 26, "b": 38},
-        annotations=[
-            {
-                "text": left_out,
-                "showarrow": False,
-                "xref": "paper",
-                "yref": "paper",
-                "x": 1,
-                "y": 1,
-                "yanchor": "bottom",
-            }
-        ],
+        annotations=[note(left_out)],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )

@@ -16,8 +16,8 @@ from dashboard.figures.partition_rows import (
     strips_height,
 )
 from dashboard.figures.shades import Shades, shades_of
-from dashboard.figures.style import short_names
 from dashboard.state.columns import Column
+from dashboard.state.device_groups import short_names
 from dashboard.state.flows import Flows
 from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.cluster import Cluster

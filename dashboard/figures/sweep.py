@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, log_axis, message, with_table
+from dashboard.figures.style import (
+    LINES,
+    MAGNITUDE,
+    OUTLINE,
+    Figure,
+    figure,
+    log_axis,
+    message,
+    trade_off_line,
+    with_table,
+)
 from dashboard.words.sweep import QUANTITIES, axis_title, expected
 from simulator.sweep.chart import value_text
 from simulator.sweep.queries import pareto
@@ -42,11 +52,8 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     names = sorted({str(row["strategy"]) for row in rows})
     data = [_dots([row for row in rows if row["strategy"] == n], n, x, y, LINES[i % 8]) for i, n in enumerate(names)]
     front = pareto([dict(row) for row in rows], x, y)
-    data.append({
-        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
-        "x": [row[x] * QUANTITIES[x].factor for row in front], "y": [row[y] * QUANTITIES[y].factor for row in front],
-        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
-    })  # fmt: skip
+    ends = ([row[name] * QUANTITIES[name].factor for row in front] for name in (x, y))
+    data.append(trade_off_line(*ends))
     drawn = figure(
         data,
         showlegend=True,

@@ -136,7 +136,6 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
                 html.H1("Validate: predicted against actual", className="page-title"),
                 dmc.Group([which, run], align="end", gap="sm"),
             ], justify="space-between", align="end"),
-            html.Div(id="validate-problem", role="alert"),
             html.Div(id="validate-kpis", className="kpis"),
             _above(str(by)),
             html.Div(id="validate-details", **LIVE),

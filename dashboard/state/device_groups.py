@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,7 @@ def _opened(cluster: Cluster, devices: tuple[int, ...], opened: int | None) -> t
 
 
 def _groups(cluster: Cluster, devices: tuple[int, ...]) -> tuple[DeviceGroup, ...]:
-    names = _names(cluster, devices)
+    names = short_names(cluster, devices)
     if len(devices) <= MOST_ALONE:
         return tuple(DeviceGroup(name=names[i], devices=(device,)) for i, device in enumerate(devices))
     nodes: dict[str, list[int]] = {}
@@ -71,9 +72,9 @@ def slowest(groups: tuple[DeviceGroup, ...], report: Report) -> tuple[int, ...]:
     return tuple(max(group.devices, key=lambda device: float(seconds[device])) for group in groups)
 
 
-def _names(cluster: Cluster, devices: tuple[int, ...]) -> list[str]:
-    """Device names without the host where all are of one host."""
-    names = [cluster.devices[device].name for device in devices]
+def short_names(cluster: Cluster, devices: Iterable[int] | None = None) -> list[str]:
+    """Names of all devices, or of these, without the host where all are of one host."""
+    names = [cluster.devices[device].name for device in (range(len(cluster.devices)) if devices is None else devices)]
     prefixes = {name.rpartition("/")[0] for name in names}
     return [name.rpartition("/")[2] for name in names] if len(prefixes) == 1 else names
 
