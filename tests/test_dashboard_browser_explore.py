@@ -304,7 +304,8 @@ def test_a_cluster_file_is_explored(page: Any, site: str, tmp_path: Path) -> Non
       for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, like));
     }"""
     page.evaluate(dropped)
-    page.wait_for_selector("#opened >> text=outside the 90% range of the prediction")
+    page.wait_for_selector("#opened >> text=error of the prediction")
+    assert "3 steps are steady" in page.inner_text("#opened")
     shot(page, "opened-log", full=False)
     assert violations(page) == []
     page.keyboard.press("Escape")

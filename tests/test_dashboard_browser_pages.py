@@ -77,6 +77,7 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.goto(f"{site}/validate?by=ranks")
     until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
     worst = page.input_value("#validate-run")
+    until(page, "worst => document.querySelector('#validate-details').innerText.includes(worst)", worst)
     details = page.inner_text("#validate-details")
     assert worst in details and ("too short" in details or "too long" in details)
     page.wait_for_timeout(300)

@@ -11,7 +11,7 @@ from dashboard.state.simulating import Outcome
 from simulator.errors import InputError
 from simulator.readers._log import RunLog, read_log, steady
 from simulator.readers._times import times_alone
-from simulator.report.step_causes import alone, beside, farthest_off, step_causes
+from simulator.report.step_causes import NOT_ENOUGH, alone, beside, farthest_off, step_causes
 from simulator.units import format_time
 from traces.imports._aligned_ranks import align_ranks
 from traces.imports._rank_verdict import answer, changed
@@ -69,5 +69,7 @@ def _beside(
     if causes_s:
         yield from farthest_off(causes_s, predicted_s)
         return
-    for cause, words in alone(predicted_s, median_low(steps_s) - run.report.step_s).items():
-        yield f"to explain it alone, {cause} would be {words}"
+    longer = alone(predicted_s, median_low(steps_s) - run.report.step_s)
+    enough = [f"{cause} {words}" for cause, words in longer.items() if words != NOT_ENOUGH]
+    if enough:
+        yield f"any of these alone would explain it: {', '.join(enough)}"

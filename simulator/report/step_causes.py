@@ -21,6 +21,7 @@ COMPUTED: Mapping[str, tuple[Kind, ...]] = {
 }
 """What a device computes by cause; what backward passes compute again is theirs."""
 EXPOSED, WAITING = "exposed communication", "waiting"  # the latter for launches, too
+NOT_ENOUGH = "not enough"
 CAUSES = (*COMPUTED, EXPOSED, WAITING)
 """The causes of a step, whose seconds on one device add up to it."""
 
@@ -57,7 +58,7 @@ def farthest_off(recorded_s: Mapping[str, float], predicted_s: Mapping[str, floa
 def alone(predicted_s: Mapping[str, float], longer_s: float) -> dict[str, str]:
     """By cause how many times as long it alone would have to be for the step to be so much longer."""
     factors = {cause: 1 + longer_s / seconds if seconds else 0.0 for cause, seconds in predicted_s.items()}
-    return {cause: f"{factor:.2f}x as long" if factor > 0 else "not enough" for cause, factor in factors.items()}
+    return {cause: f"{factor:.2f}x as long" if factor > 0 else NOT_ENOUGH for cause, factor in factors.items()}
 
 
 def signed(seconds: float) -> str:
