@@ -239,6 +239,7 @@ def test_every_figure_at_many_devices(page: Any, site: str, devices: int) -> Non
     page.click("#tab-machine")
     until(page, "() => document.querySelectorAll('#links-graph .main-svg').length > 0")
     until(page, "() => document.querySelectorAll('#topology-graph .main-svg').length > 0")
+    until(page, "() => document.querySelectorAll('#candidates-graph .main-svg').length > 0", timeout_s=30)
     page.wait_for_timeout(600)
     shot(page, f"machine-{devices}")
     assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")

@@ -3,9 +3,10 @@
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
-  const PAUSE_MS = 300, AGAIN_MS = 900, MOST_RUNS = 12;
+  const PAUSE_MS = 300, AGAIN_MS = 900;
   const latest = {}; // the request of each panel that counts
   let asked = null; // what the controls last asked for
+  let turns = 0; // how often the strategies were begun to be asked for
   let following = null; // everything that follows from it, as something that can be stopped
 
   const set = (id, values) => window.dash_clientside.set_props(id, values);
@@ -184,23 +185,24 @@
     else if (!document.getElementById("tasks")) set("drawn", { data: true }); // it comes
     else window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
+    const turn = ++turns; // a tab that opens asks anew, in place of the one before
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
       await rest(wait);
-      if (signal.aborted || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
+      if (signal.aborted || turn !== turns || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
       const before = String(tried.ready);
       const show = await panel("strategies", { ready: tried.ready, best: answer.best });
       tried = await show();
-      if (signal.aborted) return;
+      if (signal.aborted || turn !== turns) return;
       if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);
     }
   }
 
   /* What other pages and callbacks read: told once all is drawn, as every component of Dash wakes up for it. */
   function tell(answer) {
-    remember(answer.query, answer.words);
+    ns.remember(answer.query, answer.words);
     set("configuration", { data: answer.query });
     set("address", { data: answer.address });
-    rebase(answer.query, asked.base);
+    ns.rebase(answer.query, asked.base);
   }
 
   function inView(id) {
@@ -221,29 +223,6 @@
       controls[id] = text;
       set(id, values);
     }
-  }
-
-  function remember(query, words) {
-    const before = JSON.parse(sessionStorage.getItem("runs") || "[]");
-    const runs = [[query, words], ...before.filter(([earlier]) => earlier !== query)].slice(0, MOST_RUNS);
-    sessionStorage.setItem("runs", JSON.stringify(runs));
-    const buttons = runs.map(([load, textContent]) => {
-      const button = Object.assign(document.createElement("button"), { className: "menu-item", textContent });
-      button.dataset.load = load;
-      return button;
-    });
-    document.getElementById("history-runs")?.replaceChildren(...buttons);
-  }
-
-  /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
-  function rebase(query, baseline) {
-    const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
-    const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
-    if (ns.rebased === key(query) || !ns.rebased) {
-      if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
-      sessionStorage.setItem("pins", JSON.stringify(pins));
-    } else if (pins[key(query)] && pins[key(query)] !== baseline) set("baseline", { data: pins[key(query)] });
-    ns.rebased = key(query);
   }
 
   /* Back to what is shown; where that is of these controls, or nothing, the page says that the search was cancelled. */

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
+  const MOST_RUNS = 12;
 
   /* A task's number means nothing in another run, so a selection says of which run it is. */
   ns.select = (selection) => window.dash_clientside.set_props("selection", { data: { ...selection, query: ns.query } });
@@ -77,6 +78,29 @@
       field?.select();
     }
   });
+
+  ns.remember = function (query, words) {
+    const before = JSON.parse(sessionStorage.getItem("runs") || "[]");
+    const runs = [[query, words], ...before.filter(([earlier]) => earlier !== query)].slice(0, MOST_RUNS);
+    sessionStorage.setItem("runs", JSON.stringify(runs));
+    const buttons = runs.map(([load, textContent]) => {
+      const button = Object.assign(document.createElement("button"), { className: "menu-item", textContent });
+      button.dataset.load = load;
+      return button;
+    });
+    document.getElementById("history-runs")?.replaceChildren(...buttons);
+  };
+
+  /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
+  ns.rebase = function (query, baseline) {
+    const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
+    const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
+    if (ns.rebased === key(query) || !ns.rebased) {
+      if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
+      sessionStorage.setItem("pins", JSON.stringify(pins));
+    } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
+    ns.rebased = key(query);
+  };
 
   const whole = (state) => `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
 

@@ -131,8 +131,9 @@ def _add_opening(app: Dash, store: Store) -> None:
             answer = opened(store, str(sent["path"]), str(sent["query"]), files)
         except (ShardscopeError, OSError) as error:
             answer = Opened(title="That cannot be opened", lines=[str(error)])
-        lines = [html.Li(line) for line in answer.lines]
-        return {"address": answer.address, "html": {"opened-words": as_html([html.H2(answer.title), html.Ul(lines)])}}
+        lines = html.Ul([html.Li(line) for line in answer.lines])
+        words = as_html([html.H2(answer.title, className="card-title"), lines])
+        return {"address": answer.address, "html": {"opened-words": words}}
 
     add_panel(app.server, "open", open_files)
 
