@@ -27,7 +27,11 @@ MOST_UPLOAD_BYTES = 20 * 10**6
 MOST_LAYERS = 2000
 MOST_BLOCKS = 200
 MOST_SCALING_POINTS = 64
-MOST_LAYER_S, MOST_LAYER_BYTES = 1e5, 10**15
+_MOST_OF_LAYER = {
+    **dict.fromkeys(("forward_s", "backward_s", "update_s"), 1e5),
+    **dict.fromkeys(("parameter_bytes", "output_bytes", "saved_bytes"), 1e15),
+    "flops": 1e21,
+}
 MOST_SHARDS = 2_000_000
 MOST_OUTCOMES = 2000
 MOST_UNPACKED_BYTES = 40 * 10**6
@@ -51,10 +55,11 @@ def content(url: str) -> bytes:
 def profile(text: bytes, filename: str) -> Profile:
     """The profile in `text`. Raises InputError naming the file, the place, the value and the rule."""
     profile = read(text, filename, files.read_profile)
-    require(len(profile.layers) <= MOST_LAYERS, "layers", len(profile.layers), f"at most {MOST_LAYERS} here")
-    points = max(len(layer.scaling) for layer in profile.layers)
-    require(points <= MOST_SCALING_POINTS, "scaling", points, f"at most {MOST_SCALING_POINTS} points a layer here")
-    _require_real(profile)
+    _at_most("layers", len(profile.layers), MOST_LAYERS)
+    _at_most("scaling", max(len(layer.scaling) for layer in profile.layers), MOST_SCALING_POINTS)
+    for layer in profile.layers:  # times and sizes that no layer has, and that figures could not hold
+        for name, most in _MOST_OF_LAYER.items():
+            _at_most(f"layer {layer.name!r}: {name}", getattr(layer, name), most)
     return profile
 
 
@@ -81,46 +86,32 @@ def _kind(path: Path) -> str:
 
 def card(text: bytes, filename: str) -> ModelCard:
     """The model card in `text`. Raises InputError as `profile` does."""
-    card = read(
-        text, filename, lambda path: card_files.read_card(path if path.suffix == ".json" else _plain_yaml(path))
-    )
-    require(card.layers <= MOST_BLOCKS, "layers", card.layers, f"at most {MOST_BLOCKS} here")
+    card = read(text, filename, card_files.read_card)
+    _at_most("layers", card.layers, MOST_BLOCKS)
     return card
 
 
 def plan(text: bytes, filename: str) -> Plan:
     """The plan in `text`, as Export and `simulate --plan-out` write it. Raises InputError as `profile` does."""
     plan = read(text, filename, files.read_plan)
-    require(len(plan.placements) <= MOST_LAYERS, "placements", len(plan.placements), f"at most {MOST_LAYERS} here")
-    shards = sum(len(sharding.devices) for sharding in plan.placements.values())
-    require(shards <= MOST_SHARDS, "shards", f"{shards:,}", f"at most {MOST_SHARDS:,} here")
-    require(plan.batch_size <= MOST_SAMPLES, "batch_size", plan.batch_size, f"at most {MOST_SAMPLES:g} here")
-    rule = f"at most {MOST_MICROBATCHES:g} here"
-    require(plan.microbatches <= MOST_MICROBATCHES, "microbatches", plan.microbatches, rule)
-    devices = max((max(sharding.devices) for sharding in plan.placements.values()), default=0)
-    require(devices < MOST_CLUSTER_DEVICES, "devices", devices + 1, f"at most {MOST_CLUSTER_DEVICES} here")
+    _at_most("placements", len(plan.placements), MOST_LAYERS)
+    _at_most("shards", sum(len(sharding.devices) for sharding in plan.placements.values()), MOST_SHARDS)
+    _at_most("batch_size", plan.batch_size, MOST_SAMPLES)
+    _at_most("microbatches", plan.microbatches, MOST_MICROBATCHES)
+    devices = max((1 + max(sharding.devices) for sharding in plan.placements.values()), default=0)
+    _at_most("devices", devices, MOST_CLUSTER_DEVICES)
     return plan
 
 
-def _require_real(profile: Profile) -> None:
-    """Raise InputError for times and sizes that no layer has, and that figures could not hold."""
-    for layer in profile.layers:
-        where = f"layer {layer.name!r}: "
-        for name in ("forward_s", "backward_s", "update_s"):
-            rule = f"a layer takes at most {MOST_LAYER_S:g} s here"
-            require(getattr(layer, name) <= MOST_LAYER_S, where + name, getattr(layer, name), rule)
-        for name in ("parameter_bytes", "output_bytes", "saved_bytes"):
-            size_bytes, rule = getattr(layer, name), f"at most {MOST_LAYER_BYTES:g} bytes here"
-            require(size_bytes <= MOST_LAYER_BYTES, where + name, size_bytes, rule)
-        require(layer.flops <= 1e21, where + "flops", layer.flops, "at most 1e21 here")
+def _at_most(name: str, value: float, most: float) -> None:
+    """Raise InputError for what a page would take too long for, or could not draw."""
+    require(value <= most, name, f"{value:,.12g}", f"at most {most:,.12g} here")
 
 
 def validation(text: bytes, filename: str) -> Validation:
     """The validation in `text`, as `shardscope validate` writes it. Raises InputError as `profile` does."""
     validation = read(text, filename, lambda path: files.read_json(path, Validation))
-    require(
-        len(validation.outcomes) <= MOST_OUTCOMES, "outcomes", len(validation.outcomes), f"at most {MOST_OUTCOMES} here"
-    )
+    _at_most("outcomes", len(validation.outcomes), MOST_OUTCOMES)
     return validation
 
 
@@ -131,22 +122,15 @@ def execution(text: bytes, filename: str) -> Execution:
 
 def cluster(text: bytes, filename: str) -> ClusterFile:
     """The cluster in `text` (YAML), with the runtime measured on it. Raises InputError as `profile` does."""
-    cluster = read(text, filename, lambda path: read_cluster_file(_plain_yaml(path)))
-    require(len(cluster.devices) <= MOST_CLUSTER_DEVICES, "devices", len(cluster.devices),
-            f"at most {MOST_CLUSTER_DEVICES} here")  # fmt: skip
-    require(len(cluster.links) <= MOST_LINKS, "links", len(cluster.links), f"at most {MOST_LINKS} here")
+    cluster = read(text, filename, read_cluster_file)
+    _at_most("devices", len(cluster.devices), MOST_CLUSTER_DEVICES)
+    _at_most("links", len(cluster.links), MOST_LINKS)
     return cluster
 
 
 def scenario(text: bytes, filename: str) -> Scenario:
     """The scenario in `text` (YAML). Raises InputError as `profile` does."""
-    return read(text, filename, lambda path: read_scenario(_plain_yaml(path)))
-
-
-def _plain_yaml(path: Path) -> Path:
-    """`path`, whose YAML is small however often its parts refer to each other. Raises InputError."""
-    _content(path)
-    return path
+    return read(text, filename, read_scenario)
 
 
 def _content(path: Path) -> Any:
@@ -164,7 +148,7 @@ def together(sent: Sequence[tuple[str, bytes]], make: Callable[[Path], T]) -> T:
     """What `make` makes of a folder of files, names and contents; its complaints name the user's files."""
     with temporary_folder() as folder:
         for filename, packed in sent:
-            text, name = _unpacked(packed, Path(filename).name.lstrip(".")[:80] or "upload")
+            text, name = _unpacked(packed, Path(filename).name.lstrip(".")[-80:] or "upload")
             (Path(folder) / name).write_bytes(text)
         try:
             return make(Path(folder))
@@ -173,22 +157,21 @@ def together(sent: Sequence[tuple[str, bytes]], make: Callable[[Path], T]) -> T:
 
 
 def read(text: bytes, filename: str, make: Callable[[Path], T]) -> T:
-    """What `make` makes of a file with this content; its complaints name the user's file."""
-    shown = Path(filename).name[:80] or "upload"
-    rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
-    require(len(text) <= MOST_UPLOAD_BYTES, "size", f"{len(text) / 1e6:.1f} MB", rule)
-    text, name = _unpacked(text, shown)
-    with temporary_folder() as folder:
-        path = Path(folder) / f"upload{Path(name).suffix[:8]}"
-        path.write_bytes(text)
-        try:
-            return make(path)
-        except InputError as error:
-            raise InputError(str(error).replace(str(path), shown)) from None
+    """What `make` makes of a file with this content; YAML is small however often its parts refer to each other."""
+
+    def only(folder: Path) -> T:
+        (path,) = folder.iterdir()
+        if path.suffix in files.YAML:
+            _content(path)
+        return make(path)
+
+    return together([(filename, text)], only)
 
 
 def _unpacked(packed: bytes, filename: str) -> tuple[bytes, str]:
     """What a gzip'ed upload holds, and its name without that ending; any other as it is. Raises InputError."""
+    rule = f"an upload has at most {MOST_UPLOAD_BYTES // 10**6} MB"
+    require(len(packed) <= MOST_UPLOAD_BYTES, "size", f"{len(packed) / 1e6:.1f} MB", rule)
     if packed[:2] != b"\x1f\x8b":
         return packed, filename
     try:
