@@ -36,6 +36,11 @@ OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 """Of the page around the figures."""
+LEGEND: dict[str, Any] = {
+    "orientation": "h", "y": -0.18, "x": 0, "yanchor": "top", "traceorder": "normal", "entrywidth": 105,
+    "font": {"size": 11},
+}  # fmt: skip
+"""Below the figure, where it has one."""
 BUSY_BAR: dict[str, Any] = {
     "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
 }  # fmt: skip
@@ -57,15 +62,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hovermode": "closest",
-        "legend": {
-            "orientation": "h",
-            "y": -0.18,
-            "x": 0,
-            "yanchor": "top",
-            "traceorder": "normal",
-            "entrywidth": 105,
-            "font": {"size": 11},
-        },
+        "legend": LEGEND,
         "hoverlabel": {"align": "left"},
         "uirevision": "kept",
     }
