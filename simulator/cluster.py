@@ -222,11 +222,12 @@ class Cluster:
     def with_tier(
         self, tier: str, *, bandwidth_bytes_per_s: float | None = None, latency_s: float | None = None
     ) -> Cluster:
-        """This cluster with another bandwidth or latency on every link of `tier`; what was measured there is scaled."""
+        """This cluster with another line rate, of which links give the share that they gave, or another latency on
+        every link of `tier`; what was measured there is scaled."""
 
         def changed(link: Link) -> Link:
             if bandwidth_bytes_per_s is not None:
-                link = link.with_bandwidth(bandwidth_bytes_per_s)
+                link = link.with_nominal(bandwidth_bytes_per_s)
             return link if latency_s is None else link.with_latency(latency_s)
 
         return self.with_links(tier, changed)

@@ -253,7 +253,7 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         bandwidth, latency = base.link_factors(tier)
         link = next(link for link in cluster.links if link.tier == tier)
         if bandwidth != 1:
-            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.bandwidth_bytes_per_s
+            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.nominal_bytes_per_s
         if latency != 1:
             parameters[f"{tier}_latency_s"] = link.latency_s
     return parameters
@@ -268,10 +268,11 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     plain = store.usual_cluster(replace(base, devices=changes["devices"]))
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
-        for quantity in ("bandwidth_bytes_per_s", "latency_s"):
+        of_preset = {"bandwidth_bytes_per_s": link.nominal_bytes_per_s, "latency_s": link.latency_s}
+        for quantity, value_of_preset in of_preset.items():
             value = row.get(f"{tier}_{quantity}")
             if value is not None:
-                changes[f"{tier}_{quantity.partition('_')[0]}"] = value / getattr(link, quantity)
+                changes[f"{tier}_{quantity.partition('_')[0]}"] = value / value_of_preset
     return replace(base, **changes)
 
 
