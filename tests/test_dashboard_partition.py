@@ -236,6 +236,14 @@ def _smeared(titles: list[ElementTree.Element]) -> list[str]:
     return [f"{a[2]} {b[2]}" for a, b in pairs if a[1] > b[0] + 2]
 
 
+def test_letters_of_splits_are_explained(store: Store) -> None:
+    for strategy, said in (("data", ""), ("spatial", "s: height or sequence")):
+        outcome = outcome_of(store, "branches", strategy, 4, effort=0.02)
+        assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None
+        drawn = partition(columns_of(outcome.profile, outcome.run.plan), outcome.flows, outcome.cluster)
+        assert ("s: height or sequence" in drawn) == bool(said)
+
+
 def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     outcome = outcome_of(store, "branches", "data", 4)
     assert outcome.run is not None and outcome.flows is not None

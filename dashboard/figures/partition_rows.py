@@ -154,7 +154,7 @@ def _strip(
         activations, gradients = (format_bytes(float(size)) for size in sizes[i])
         words = f"{strip.name}, {column.title}: {activations} of activations, {gradients} of gradients"
         marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-        if dashed is not None and dashed[i] > whole * 1.02 and dashed[i] > 0.01 * scale.most:
+        if dashed is not None and whole <= scale.most and dashed[i] > max(whole * 1.02, 0.01 * scale.most):
             height = scale.part(float(dashed[i]), float(dashed[i]), 26)
             marks.append(svg.rect(left, floor - height, wide, height, class_="dashed"))
             marks += scale.break_marks(float(dashed[i]), left, wide, floor, 26)
