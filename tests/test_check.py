@@ -95,7 +95,7 @@ def test_times_alone_are_read_from_text(text: str, seconds: tuple[float, ...], t
         ("-3ms", "it says no step's time"),
         ("0s", "it says no step's time"),
         ("| tps: 7,000 | mfu: 40%", "it says device_tokens_per_s and no step's time"),
-        ('{"placements": {}}', "this is a plan: a log, a file of step times or a trace is needed"),
+        ('{"placements": {}}', "this is a plan: a file of step times, or a trace, is needed here"),
         ('{"traceEvents": []}', "it has no operators"),
         ('{"traceEvents": [', "ends too early"),
     ],

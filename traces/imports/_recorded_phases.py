@@ -56,7 +56,7 @@ def read_phases(path: Path) -> RecordedPhases:
         log = times_alone(path) or read_log(path)
     except InputError:
         if kind := kind_of_file(path):
-            raise InputError(f"{path}: this is a {kind}: a log, a file of step times or a trace is needed") from None
+            raise InputError(f"{path}: this is a {kind}: a file of step times, or a trace, is needed here") from None
         raise
     if log.kind != "step_s":
         raise InputError(f"{path}: it says {log.kind} and no step's time: --launch or --config say what it means")
