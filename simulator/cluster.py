@@ -245,7 +245,13 @@ class Cluster:
         """This cluster with every link of `tier` changed in speed, and measured collectives as that changes them."""
         if tier not in self.tiers:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
-        links = tuple(change(link) if link.tier == tier else link for link in self.links)
+        made: dict[tuple[object, ...], Link] = {}
+        for link in self.links:
+            if link.tier == tier and link.kind not in made:
+                made[link.kind] = change(link)
+        links = tuple(
+            made[link.kind].between(link.source, link.target) if link.tier == tier else link for link in self.links
+        )
         curves = {
             name: {n: self._rescaled(name, n, curve, links) for n, curve in by_count.items() if n <= self.workers}
             for name, by_count in self.collectives.items()

@@ -6,8 +6,9 @@ share of it of its own: it has no rounds to wait for, and one connection that ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
+from operator import attrgetter
 
 from simulator.curve import Curve
 from simulator.errors import require, require_time
@@ -86,6 +87,18 @@ class Link:
         return self.bandwidth_bytes_per_s, self.latency_s, self.curve, self.wires, self.message_bytes_per_s
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """All but its ends."""
+        return _KIND(self)
+
+    def between(self, source: str, target: str) -> Link:
+        """Its like with other ends. Numbers were checked when this one was made: large clusters have many alike."""
+        made = object.__new__(Link)
+        for name, value in zip(_FIELDS, (source, target, *_KIND(self)), strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+    @property
     def of_message_bytes_per_s(self) -> float:
         """What a message alone gets."""
         return self.message_bytes_per_s or self.bandwidth_bytes_per_s / self.wires
@@ -123,3 +136,7 @@ class Link:
         rate = self.nominal_bytes_per_s
         changed = self.times(rate * efficiency / self.bandwidth_bytes_per_s)
         return replace(changed, line_rate_bytes_per_s=rate, achieved=None, message_bytes_per_s=None)
+
+
+_FIELDS = tuple(field.name for field in fields(Link))
+_KIND = attrgetter(*_FIELDS[2:])
