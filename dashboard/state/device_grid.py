@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dashboard.state.device_groups import DeviceGroup
 from simulator.plan import Plan
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
@@ -27,6 +28,12 @@ class DeviceGrid:
         """e.g. "data 2 × tensor 2 × pipeline 2"."""
         pipeline, data, tensor = self.devices.shape
         return f"data {data} × tensor {tensor} × pipeline {pipeline}"
+
+    @property
+    def stages(self) -> list[DeviceGroup]:
+        """The devices of each stage."""
+        flat = self.devices.reshape(len(self.devices), -1).tolist()
+        return [DeviceGroup(name=f"stage {i}", devices=tuple(stage)) for i, stage in enumerate(flat, start=1)]
 
     def stage_of(self, device: int) -> int:
         """The stage that a device computes, 0 for one that computes none."""
