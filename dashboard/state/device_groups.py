@@ -27,24 +27,22 @@ class DeviceGroup:
         return "1 device" if len(self.devices) == 1 else f"{len(self.devices)} devices"
 
 
-def device_groups(cluster: Cluster, opened: int | None = None, *, servers: bool = True) -> tuple[DeviceGroup, ...]:
-    """Every device alone up to MOST_ALONE of them, else nodes, else runs of nodes, at most MOST_GROUPS groups.
+def device_groups(
+    cluster: Cluster, opened: int | None = None, *, servers: bool = True, most: int = MOST_GROUPS
+) -> tuple[DeviceGroup, ...]:
+    """Every device alone up to MOST_ALONE of them, else nodes, else runs of nodes, at most `most` groups.
 
     opened: the group whose devices are wanted instead, each alone (or in nodes, where they are still too many).
     servers: whether parameter servers count, which stand alone.
     """
     count = len(cluster.devices) if servers else cluster.workers
-    return _opened(cluster, tuple(range(count)), opened)
-
-
-def _opened(cluster: Cluster, devices: tuple[int, ...], opened: int | None) -> tuple[DeviceGroup, ...]:
-    groups = _groups(cluster, devices)
-    if opened is None or len(groups) == len(devices) or not 0 <= opened < len(groups):
+    groups = _groups(cluster, tuple(range(count)), most)
+    if opened is None or len(groups) == count or not 0 <= opened < len(groups):
         return groups
-    return _groups(cluster, groups[opened].devices)
+    return _groups(cluster, groups[opened].devices, most)
 
 
-def _groups(cluster: Cluster, devices: tuple[int, ...]) -> tuple[DeviceGroup, ...]:
+def _groups(cluster: Cluster, devices: tuple[int, ...], most: int) -> tuple[DeviceGroup, ...]:
     names = short_names(cluster, devices)
     if len(devices) <= MOST_ALONE:
         return tuple(DeviceGroup(name=names[i], devices=(device,)) for i, device in enumerate(devices))
@@ -52,7 +50,7 @@ def _groups(cluster: Cluster, devices: tuple[int, ...]) -> tuple[DeviceGroup, ..
     for device in devices:
         nodes.setdefault(cluster.devices[device].host, []).append(device)
     hosts = list(nodes)
-    size = -(-len(hosts) // MOST_GROUPS)
+    size = -(-len(hosts) // most)
     groups = []
     for first in range(0, len(hosts), size):
         members = hosts[first : first + size]
