@@ -31,6 +31,7 @@ SIGNS: Mapping[str, frozenset[str]] = {
     "training stack": frozenset({"accelerator", "runtime"}),
     "config.json of Hugging Face": frozenset({"architectures", "model_type"}),
     "trace": frozenset({"traceEvents"}),
+    "validation": frozenset({"machine", "outcomes"}),
 }
 """Keys that a file of each kind has, and of no other all."""
 RULES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -33,6 +34,13 @@ def state(page: Any) -> dict[str, str]:
 def kpi(page: Any, label: str) -> str:
     text: str = page.locator(".kpis > div", has_text=label).inner_text()
     return text
+
+
+def open_files(page: Any, *files: Any) -> None:
+    """Choose files under Open: paths, whose page is waited for, or names with contents, which have none."""
+    paths = all(isinstance(file, str) for file in files)
+    with page.expect_navigation() if paths else nullcontext():
+        page.set_input_files("#chosen-files", list(files))
 
 
 def choose(page: Any, control: str, option: str) -> None:

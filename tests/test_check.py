@@ -77,6 +77,7 @@ def test_communication_counts_only_where_nothing_computes(tmp_path: Path) -> Non
         ("412ms, 405 ms\n0.44s", (0.412, 0.405, 0.44)),
         ("iteration 2/9 | elapsed time per iteration (ms): 412.5 | lr: 1e-4\n", (0.4125,)),
         ("2s", (2.0,)),
+        ("rank 0 step time 412.500 ms, loss 2.1\nrank 0 step time 410.000 ms, loss 2.0\n", (0.4125, 0.41)),
     ],
 )
 def test_times_alone_are_read_from_text(text: str, seconds: tuple[float, ...], tmp_path: Path) -> None:
@@ -88,11 +89,13 @@ def test_times_alone_are_read_from_text(text: str, seconds: tuple[float, ...], t
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "it holds no step time"),
-        ("412", "'412' is no time: step times have units"),
-        ("loss 2.3", "'loss' is no time"),
-        ("-3ms", "'-3ms' is no time"),
-        ("0s", "a step takes longer than 0"),
+        ("", "it says no step's time"),
+        ("412", "times alone have units, e.g. 412ms"),
+        ("loss 2.3", "it says no step's time"),
+        ("-3ms", "it says no step's time"),
+        ("0s", "it says no step's time"),
+        ("| tps: 7,000 | mfu: 40%", "it says device_tokens_per_s and no step's time"),
+        ('{"placements": {}}', "this is a plan: a file of step times, or a trace, is needed here"),
         ('{"traceEvents": []}', "it has no operators"),
         ('{"traceEvents": [', "ends too early"),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from dashboard_screens import SCREENS, opened, state
+from dashboard_screens import SCREENS, open_files, opened, state
 
 from benchmarks.browser import settled, shot, until, violations
 from dashboard.state.store import Store, bundled
@@ -89,6 +89,7 @@ def test_a_saved_picture_says_what_it_is_of(page: Any, site: str) -> None:
         if form == "svg":
             text = path.read_text(encoding="utf-8")
             assert ">Shardscope</text>" in text and ">vgg_small, data, 4 × azure-v100-10g: " in text
+            assert 'width="1200"' in text and " samples/s</text>" in text
         else:
             width = int.from_bytes(path.read_bytes()[16:20], "big")
             assert path.read_bytes()[:4] == b"\x89PNG" and width == 2400
@@ -123,16 +124,16 @@ def test_a_dropped_configuration_is_a_model(page: Any, site: str, tmp_path: Path
     page.goto(f"{site}/profiles?{H100}&profile=vgg_small&devices=8&strategy=data")
     until(page, "() => document.querySelectorAll('.main-svg').length >= 4")
     (tmp_path / "tiny.json").write_text(CARD)
-    page.set_input_files("#upload input[type=file]", str(tmp_path / "tiny.json"))
-    page.wait_for_selector("#uploaded >> text=tiny@")
+    open_files(page, str(tmp_path / "tiny.json"))
+    page.wait_for_selector("#provenance >> text=tiny")
     page.wait_for_selector("#provenance >> text=NVIDIA H100")
     page.click("#explore-profile[href*='tiny@']")
     until(page, "() => new URLSearchParams(location.search).get('profile')?.startsWith('tiny@')")
     settled(page)
     assert "tokens" in page.inner_text("#kpis") and page.is_visible("#c-tensor")
     page.goto(f"{site}/profiles")
-    page.set_input_files("#upload input[type=file]", {"name": "x.yaml", "mimeType": "", "buffer": b"layers: many"})
-    page.wait_for_selector("#uploaded >> text=Not a profile or card")
+    open_files(page, {"name": "x.yaml", "mimeType": "", "buffer": b"layers: many"})
+    page.wait_for_selector("#opened >> text=x.yaml: it is of no known kind")
 
 
 def test_a_card_is_modelled_on_the_machine_of_the_link(page: Any, site: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from dashboard_screens import SCREENS, changed, choose, kpi, opened, state
+from dashboard_screens import SCREENS, changed, choose, kpi, open_files, opened, state
 
 from benchmarks.browser import settled, shot, until, violations
 from benchmarks.screens import sized
@@ -293,9 +293,20 @@ def test_a_cluster_file_is_explored(page: Any, site: str, tmp_path: Path) -> Non
     before = kpi(page, "Step time")
     slow = read_preset("cpu-1g").build(3).with_tier("inter", bandwidth_bytes_per_s=12.5e6)
     write_cluster(slow, tmp_path / "slow.yaml")
-    page.set_input_files("#cluster-upload input", str(tmp_path / "slow.yaml"))
+    open_files(page, str(tmp_path / "slow.yaml"))
     until(page, "() => new URLSearchParams(location.search).get('cluster').startsWith('slow@')")
     changed(page, "devices", "3")
     assert kpi(page, "Step time") != before and page.input_value("#c-cluster") == "slow"
-    page.set_input_files("#cluster-upload input", {"name": "x.yaml", "mimeType": "", "buffer": b"[]"})
-    page.locator("text=a cluster file is a mapping").first.wait_for()
+    dropped = """() => {
+      const dataTransfer = new DataTransfer();
+      dataTransfer.items.add(new File(["412ms 405ms 409ms"], "times.txt"));
+      const like = { dataTransfer, bubbles: true, cancelable: true };
+      for (const kind of ["dragover", "drop"]) document.body.dispatchEvent(new DragEvent(kind, like));
+    }"""
+    page.evaluate(dropped)
+    page.wait_for_selector("#opened >> text=error of the prediction")
+    assert "3 steps are steady" in page.inner_text("#opened")
+    shot(page, "opened-log", full=False)
+    assert violations(page) == []
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#opened")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboard_screens import SCREENS, choose, state
+from dashboard_screens import SCREENS, choose, open_files, state
 
 from benchmarks.browser import settled, shot, until, violations
 from dashboard.state.scenarios import shipped_scenarios
@@ -61,14 +61,12 @@ def test_profiles_and_upload(page: Any, site: str, store: Store, tmp_path: Path)
     page.wait_for_timeout(500)
     shot(page, "profiles")
     assert violations(page) == []
-    bad = tmp_path / "bad.json"
-    bad.write_text('{"schema": 1,\n "modle": "x"}')
-    page.set_input_files("#upload input[type=file]", str(bad))
-    page.wait_for_selector("#uploaded >> text=did you mean 'model'")
+    open_files(page, {"name": "bad.json", "mimeType": "", "buffer": b'{"schema": 1,\n "modle": "x"}'})
+    page.wait_for_selector("#opened >> text=bad.json: it is of no known kind")
+    assert violations(page) == []
     shot(page, "profiles-bad-upload", full=False)
     write_profile(replace(store.profiles.get("vgg_small"), model="mine"), tmp_path / "mine.json")
-    page.set_input_files("#upload input[type=file]", str(tmp_path / "mine.json"))
-    page.wait_for_selector("#uploaded >> text=mine@")
+    open_files(page, str(tmp_path / "mine.json"))
     page.click("#explore-profile[href*='mine@']")
     until(page, "() => new URLSearchParams(location.search).get('profile')?.startsWith('mine@')")
     settled(page)
@@ -79,6 +77,7 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.goto(f"{site}/validate?by=ranks")
     until(page, "() => document.querySelectorAll('.main-svg').length >= 10")
     worst = page.input_value("#validate-run")
+    until(page, "worst => document.querySelector('#validate-details').innerText.includes(worst)", worst)
     details = page.inner_text("#validate-details")
     assert worst in details and ("too short" in details or "too long" in details)
     page.wait_for_timeout(300)
@@ -93,8 +92,8 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     page.wait_for_selector("[role=option][data-combobox-selected] >> text=ddp")
     page.keyboard.press("Enter")
     until(page, "() => document.querySelector('#validate-details').innerText.includes('DistributedDataParallel')")
-    page.set_input_files("#validate-upload input", {"name": "x.json", "mimeType": "", "buffer": b"{}"})
-    page.wait_for_selector("#validate-problem >> text=schema is missing")
+    open_files(page, {"name": "x.json", "mimeType": "", "buffer": b'{"machine": "m", "outcomes": []}'})
+    page.wait_for_selector("#opened >> text=schema is missing")
 
 
 def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store, tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
         tmp_path / "slow-host1.npz",
     )
     page.goto(f"{site}/compare")
-    page.set_input_files("#execution-upload input", str(tmp_path / "slow-host1.npz"))
+    open_files(page, str(tmp_path / "slow-host1.npz"))
     page.wait_for_selector("#compared >> text=longest over prediction")
     until(page, "() => document.querySelectorAll('.timeline[data-spans]').length === 2")
     until(page, "() => new URLSearchParams(location.search).get('against').startsWith('slow-host1@')")
@@ -121,8 +120,8 @@ def test_an_actual_run_beside_its_prediction(page: Any, site: str, store: Store,
     page.wait_for_selector("#compared >> text=longest over prediction")
     choose(page, "against", "the baseline")
     page.wait_for_selector("#compared >> text=Changed controls")
-    page.set_input_files("#execution-upload input", {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
-    page.wait_for_selector("#execution-problem >> text=not a numpy archive")
+    open_files(page, {"name": "x.npz", "mimeType": "", "buffer": b"PK"})
+    page.wait_for_selector("#opened >> text=not a numpy archive")
 
 
 def test_a_scenario_over_time(page: Any, site: str) -> None:
@@ -142,7 +141,7 @@ def test_a_scenario_over_time(page: Any, site: str) -> None:
     until(page, "lost => document.querySelector('#scenario-kpis').innerText !== lost", lost)
     assert state(page)["policy"] == "restart"
     reaching = b"schema: 1\nprofile: /etc/passwd\ncluster: t4-g4dn\noverheads: x\nduration: 1h\n"
-    page.set_input_files("#scenario-upload input", {"name": "x.yaml", "mimeType": "", "buffer": reaching})
+    open_files(page, {"name": "x.yaml", "mimeType": "", "buffer": reaching})
     page.wait_for_selector("#scenario-summary >> text=unknown profile")
 
 

@@ -1,39 +1,25 @@
-"""What is dropped on a page is read, packed or plain, or called what it is in one line. No browser."""
+"""What is opened on a page is known by what it holds, read, packed or plain, and shown or answered. No browser."""
 
 from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from small_networks import branches
+from small_networks import branches, chain
+from test_nccl import written
+from test_ranks import LATE, RANKS, trace
 
-from dashboard.frame.upload_field import drop
 from dashboard.state import uploads
+from dashboard.state.opening import opened
 from dashboard.state.store import Store
 from simulator.errors import InputError
 from simulator.files import to_json
-
-TRACE = json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "name": "aten::mm"}]})
-
-
-@pytest.mark.parametrize("read", [uploads.profile, uploads.plan])
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_trace_is_called_one_and_what_reads_it_is_said(read: object, packed: bool) -> None:
-    assert callable(read)
-    name = "step.json.gz" if packed else "step.json"
-    content = gzip.compress(TRACE.encode()) if packed else TRACE.encode()
-    with pytest.raises(InputError, match=r"^step\.json.*: this is a trace of a profiler; `shardscope import") as caught:
-        read(content, name)
-    assert "schema" not in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_recorded_step_is_called_a_trace(shared_data: Path) -> None:
-    step = shared_data / "kineto" / "resnet50-v100-step.json.gz"
-    with pytest.raises(InputError, match="this is a trace of a profiler"):
-        uploads.profile(step.read_bytes(), step.name)
-
+from simulator.network.catalogue import read_preset, write_cluster
+from traces.results.executions import Execution, write_execution
 
 CONFIG = (
     '{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, '
@@ -42,10 +28,93 @@ CONFIG = (
 )
 
 
-def test_a_configuration_is_a_card_and_what_is_too_large_is_refused() -> None:
-    assert uploads.is_card(CONFIG.encode(), "config.json") and not uploads.is_card(
-        to_json(branches()).encode(), "p.json"
+@pytest.fixture(scope="module")
+def store() -> Store:
+    return Store({"net": branches(), "chain": chain([3.0, 2.0, 1.0, 2.0])})
+
+
+def address(store: Store, name: str, content: bytes, path: str = "/") -> tuple[str, dict[str, str]]:
+    """The page that shows a file, and what its address says."""
+    parts = urlsplit(opened(store, path, f"?{store.default().query()}&base=x", [(name, content)]).address)
+    return parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
+
+
+def test_a_file_opens_where_it_is_shown(store: Store, tmp_path: Path) -> None:
+    page, own = address(store, "mine.json.gz", gzip.compress(to_json(replace(branches(), model="other")).encode()))
+    assert page == "/" and own["profile"].startswith("mine@") and own["base"] == "x"
+    assert address(store, "mine.json", to_json(branches()).encode(), "/plans")[0] == "/plans"
+    assert address(store, "tiny.json", CONFIG.encode(), "/profiles")[1]["profile"].startswith("tiny@")
+    write_cluster(read_preset("cpu-1g").build(3), tmp_path / "three.yaml")
+    page, own = address(store, "three.yaml", (tmp_path / "three.yaml").read_bytes())
+    assert own["cluster"].startswith("three@") and own["devices"] == "3"
+    run = store.outcome(store.default()).run
+    assert run is not None
+    page, own = address(store, "p.json", to_json(run.plan).encode(), "/sweep")
+    assert page == "/" and own["plan"].startswith("p@")
+    sent = run.graph.bytes.astype(float)
+    write_execution(
+        Execution(steps_s=(1.0,), losses=(1.0,), sent_bytes=sent, timeline=run.timeline), tmp_path / "r.npz"
     )
+    page, own = address(store, "r.npz", (tmp_path / "r.npz").read_bytes())
+    assert page == "/compare" and own["against"].startswith("r@")
+
+
+def test_a_log_of_nccl_tests_gives_the_shown_cluster_its_curves(store: Store, tmp_path: Path) -> None:
+    own = address(store, "measured.log", written(tmp_path / "x.log").read_bytes())[1]
+    assert own["cluster"].startswith("measured@") and store.clusters.get(own["cluster"]).collectives
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("x.json", b'{"layers": [}', "x.json: line 1, column 13: not valid JSON"),
+        ("x.json", b'{"modle": "x"}', "x.json: it is of no known kind; a page opens profile, model card"),
+        ("x.json", b'{"schema": 1, "layers": [], "batch_size": 1, "modle": "x"}', "did you mean 'model'"),
+        ("x.yaml", b"schema: 1\nparameters: {}\n", "x.yaml: this is a sweep"),
+        ("x.npz", b"PK", "x.npz: not a numpy archive"),
+        ("notes.txt", b"nothing happened", "notes.txt: it says no step's time"),
+    ],
+)
+def test_what_cannot_be_opened_says_why(store: Store, name: str, content: bytes, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        opened(store, "/", "", [(name, content)])
+    assert problem in str(caught.value) and "\n" not in str(caught.value) and "/tmp" not in str(caught.value)
+
+
+def test_a_log_is_answered_beside_the_step_of_the_controls(store: Store) -> None:
+    now = store.default()
+    step_s = store.outcome(now).report.step_s  # type: ignore[union-attr]
+    expected = store.outcome(now).interval
+    assert expected is not None
+    answer = opened(store, "/", now.query(), [("times.txt", f"{expected.middle_s * 1e3:.6f}ms".encode())])
+    assert "a log" in answer.title and "error of the prediction +0.0%" in answer.lines[0]
+    assert answer.lines[1].startswith("inside the 90% range")
+    lines = "".join(f"iteration {i} | elapsed time per iteration (ms): {3e3 * step_s:.3f} |\n" for i in range(1, 30))
+    answer = opened(store, "/", now.query(), [("train.log", lines.encode())])
+    assert answer.lines[1].startswith("outside the 90% range") and "x as long" in answer.lines[2]
+    assert not answer.address
+
+
+def test_a_folder_of_ranks_is_answered_as_on_the_command_line(tmp_path: Path) -> None:
+    sent = [(f"rank{rank}.json", json.dumps(trace(rank, 2000.0, 1.0, True, False)).encode()) for rank in range(RANKS)]
+    answer = opened(Store({"net": branches()}), "/", "", [*sent, ("notes.txt", b"")])
+    assert answer.lines[0].startswith(f"{RANKS} ranks, step ") and answer.lines[1].startswith(f"late: rank {LATE}")
+    assert any(line.startswith("twice the network: ") for line in answer.lines)
+    with pytest.raises(InputError, match=r"^what was opened holds 1 trace of torch\.profiler") as caught:
+        opened(Store({"net": branches()}), "/", "", [sent[0], ("notes.txt", b"")])
+    assert "/tmp" not in str(caught.value)
+
+
+def test_a_recorded_step_is_answered_by_cause(store: Store, shared_data: Path) -> None:
+    step = shared_data / "kineto" / "resnet50-v100-step.json.gz"
+    answer = opened(store, "/", "", [(step.name, step.read_bytes())])
+    assert answer.title.startswith("resnet50-v100-step.json.gz: a trace")
+    assert answer.lines[0].startswith("recorded ") and answer.lines[2].startswith("farthest off: ")
+
+
+def test_a_configuration_is_a_card_and_what_is_too_large_is_refused() -> None:
+    assert uploads.kind(CONFIG.encode(), "config.json") == "model card"
+    assert uploads.kind(to_json(branches()).encode(), "p.json") == "profile"
     store = Store({"net": branches()})
     key = store.put_card(CONFIG.encode(), "tiny.json")
     now, problems = store.read(f"v=1&profile={key}&cluster=dgx-h100&devices=8")
@@ -64,10 +133,5 @@ def test_a_damaged_or_endless_packed_file_is_refused(monkeypatch: pytest.MonkeyP
     with pytest.raises(InputError, match="the gzip file is damaged"):
         uploads.profile(b"\x1f\x8b" + b"nonsense" * 9, "net.json.gz")
     monkeypatch.setattr(uploads, "MOST_UNPACKED_BYTES", 1000)
-    with pytest.raises(InputError, match=r"unpacks to more than .* if it is a trace, `shardscope import"):
+    with pytest.raises(InputError, match=r"unpacks to more than .*`shardscope check` reads longer traces"):
         uploads.profile(gzip.compress(b" " * 1001), "trace.json.gz")
-
-
-def test_the_browser_passes_on_whatever_is_dropped() -> None:
-    field = drop("upload", "a profile", ".json").children
-    assert getattr(field, "accept", None) is None and field.max_size == uploads.MOST_UPLOAD_BYTES

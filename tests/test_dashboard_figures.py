@@ -19,10 +19,11 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
 from dashboard.figures.memory import memory
 from dashboard.figures.network import link_use, topology, utilisation_over_time
-from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours, short_names
+from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours
 from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
-from dashboard.state.device_groups import device_groups
+from dashboard.state.device_groups import device_groups, short_names
+from dashboard.state.flows import layer_seconds
 from dashboard.state.store import Outcome, Store
 from simulator.taskgraph import Kind
 
@@ -86,7 +87,7 @@ def test_cards_save_data_and_not_coordinates(outcome: Outcome) -> None:
     columns, rows = table(topology(run, cluster))
     assert columns[:2] == ["from", "to"] and len(rows) == len(cluster.links)
     seconds = sum(row[2] for row in table(layer_balance(run, cluster))[1])
-    assert seconds == pytest.approx(measures.layer_loads(run, cluster).sum())
+    assert seconds == pytest.approx(layer_seconds(run, cluster).sum())
 
 
 def test_every_group_of_devices_is_named_in_peak_memory() -> None:
@@ -141,7 +142,7 @@ def test_links_over_time_carry_what_the_report_says(outcome: Outcome) -> None:
 
 def test_layer_loads_add_up_to_device_compute(outcome: Outcome) -> None:
     run, _, cluster = parts(outcome)
-    kept = measures.layer_loads(run, cluster).sum(axis=0)
+    kept = layer_seconds(run, cluster).sum(axis=0)
     updates = run.graph.kind == Kind.UPDATE
     for device in range(cluster.workers):
         update_s = run.graph.seconds[updates & (run.graph.device == device) & (run.graph.layer < 0)].sum()

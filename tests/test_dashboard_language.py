@@ -9,8 +9,8 @@ import pytest
 from small_networks import branches
 
 import partitioners
-from dashboard.figures.device_grid import block_timeline, device_grid, stage_memory
-from dashboard.figures.memory import KINDS, parts_of
+from dashboard.figures.device_grid import block_timeline, device_grid
+from dashboard.figures.memory import KINDS, memory, parts_of
 from dashboard.state.alternatives import LANGUAGE_STRATEGIES, STRATEGIES, alternatives
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_grid import block_in, grid_of
@@ -87,8 +87,8 @@ def test_figures_hold_what_the_run_says(profile: Profile, cluster: Cluster, simu
         parts = parts_of(device)
         assert list(parts) == list(KINDS) and min(parts.values()) >= 0
         assert sum(parts.values()) == pytest.approx(device.peak_memory_bytes)
-    stages = stage_memory(simulated, grid)
-    heights = np.sum([bar["x"] for bar in stages["data"]], axis=0) * 2**30
+    stages = memory(simulated, cluster, groups=grid.stages)
+    heights = np.sum([bar["x"] for bar in stages["data"] if bar["type"] == "bar"], axis=0) * 2**30
     peaks = [max(simulated.report.devices[d].peak_memory_bytes for d in stage.reshape(-1)) for stage in grid.devices]
     assert heights == pytest.approx(peaks)
     json.dumps(stages, allow_nan=False)

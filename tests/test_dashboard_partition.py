@@ -127,7 +127,7 @@ def test_columns_and_nets_add_up(store: Store) -> None:
         + by_column(columns, outcome.flows.gradient_bytes).sum()
     )
     assert sums == pytest.approx(outcome.flows.total_bytes)
-    nets = heaviest_nets(outcome.profile, outcome.flows)
+    nets = heaviest_nets(outcome.profile, outcome.flows, columns)
     assert sum(net.bytes for net in nets) <= outcome.flows.total_bytes * (1 + 1e-9)
     assert [net.bytes for net in nets] == sorted((net.bytes for net in nets), reverse=True)
     assert all(0 <= net.between <= net.bytes for net in nets)
@@ -135,7 +135,9 @@ def test_columns_and_nets_add_up(store: Store) -> None:
         assert sum(net.between for net in nets) == pytest.approx(outcome.flows.between_bytes)
     one_node = outcome_of(store, "branches", "data", 2, batch_size=16)
     assert one_node.flows is not None and one_node.flows.total_bytes > 0
-    assert {net.between for net in heaviest_nets(one_node.profile, one_node.flows)} == {0}
+    assert {net.between for net in heaviest_nets(one_node.profile, one_node.flows, columns)} == {0}
+    assert {net.producer for net in nets} <= {column.title for column in columns}  # as the figure names them
+    assert all(outcome.profile.layers[net.layers[0]].name == net.layer for net in nets)
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,14 @@ def _smeared(titles: list[ElementTree.Element]) -> list[str]:
     return [f"{a[2]} {b[2]}" for a, b in pairs if a[1] > b[0] + 2]
 
 
+def test_letters_of_splits_are_explained(store: Store) -> None:
+    for strategy, said in (("data", ""), ("spatial", "s: height or sequence")):
+        outcome = outcome_of(store, "branches", strategy, 4, effort=0.02)
+        assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None
+        drawn = partition(columns_of(outcome.profile, outcome.run.plan), outcome.flows, outcome.cluster)
+        assert ("s: height or sequence" in drawn) == bool(said)
+
+
 def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     outcome = outcome_of(store, "branches", "data", 4)
     assert outcome.run is not None and outcome.flows is not None
@@ -241,6 +251,37 @@ def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.gradient_bytes.sum(axis=1)], axis=1)
     drawn = strategies(columns, [Strip(name="data", bytes=sizes), Strip(name="owt", note="<later>")], sizes)
     assert "&lt;later&gt;" in drawn and ElementTree.fromstring(drawn) is not None
+
+
+def test_the_bar_of_a_column_far_above_all_others_is_broken_and_the_others_stay_readable(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 4)
+    assert outcome.run is not None
+    columns = columns_of(outcome.profile, outcome.run.plan)
+
+    def drawn(tall: float) -> tuple[list[float], int]:
+        """Heights of gradients' bars, and how many are broken."""
+        sizes = np.zeros((len(outcome.profile.layers), 2))
+        for number, column in enumerate(columns):
+            sizes[column.layers[0], 1] = tall if number == 1 else 10.0 * 2**20
+        marks = list(ElementTree.fromstring(strategies(columns, [Strip(name="data", bytes=sizes)], None)).iter())
+        bars = [float(mark.attrib["height"]) for mark in marks if mark.attrib.get("class") == "gradient-between"]
+        return bars, sum(mark.attrib.get("class") == "break" for mark in marks)
+
+    even, broken = drawn(30.0 * 2**20)
+    assert broken == 0 and even[0] == pytest.approx(even[1] / 3, abs=0.1)
+    cut, broken = drawn(3000.0 * 2**20)
+    assert broken == 1 and cut[1] == max(even) and cut[0] == pytest.approx(cut[1] / 1.5, abs=0.1)
+
+
+def test_best_trade_offs_are_joined() -> None:
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
+    pairs = {"data": (0.1, 2**34), "owt": (0.2, 2**30), "pipeline": (0.3, 2**32)}  # the last is beaten in both
+    plans = {
+        name: Glance(configuration=now, step_s=step_s, total_bytes=size, between_bytes=0.0, plan=PLAN, fit="fits")
+        for name, (step_s, size) in pairs.items()
+    }
+    moved, between = (line for line in candidates((), plans, "data")["data"] if line["mode"] == "lines")
+    assert moved["y"] == [200.0, 100.0] and between["y"] == [100.0]
 
 
 def test_why_a_strategy_has_no_strip_is_written_whole(store: Store) -> None:
@@ -261,7 +302,8 @@ def test_plans_that_coincide_share_one_label() -> None:
         return Glance(configuration=now, step_s=step_s, total_bytes=moved, between_bytes=moved, load_balance_ratio=1.0)
 
     plans = {"hypergraph": plan(0.1, 2**30), "owt": plan(0.1, 2**30), "pipeline": plan(0.9, 2**34)}
-    for dots in candidates((), plans, "hypergraph")["data"]:
+    *both, _, _ = candidates((), plans, "hypergraph")["data"]
+    for dots in both:
         assert list(dots["text"]) == ["hypergraph", "", "pipeline"] and len(dots["x"]) == 3
 
 

@@ -49,7 +49,16 @@ def test_a_card_is_ranked_as_compare_ranks_it(store: Store, card: Path, capsys: 
     assert f"of {printed['bounded']['grids'] + len(shown.rows)} grids simulated" in shown.words
 
 
-@pytest.mark.parametrize("now", [NOW, replace(NOW, profile="net", cluster="cpu-1g", devices=4, batch_size=8)])
+MEASURED = replace(NOW, profile="net", cluster="cpu-1g", devices=4, batch_size=8)
+
+
+def test_plans_of_a_measured_profile_are_told_apart(store: Store) -> None:
+    rows = ranked(store, MEASURED).rows
+    named = [(title(row), row["micro"]) for row in rows if row["strategy"] == "pipeline"]
+    assert {"pipeline, gpipe", "pipeline, 1f1b"} <= {name for name, _ in named} and len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("now", [NOW, MEASURED])
 def test_every_plan_opens_with_its_own_step(store: Store, now: Configuration) -> None:
     opened = [row for row in ranked(store, now).rows if row["query"]]
     assert len(opened) > 8

@@ -3,9 +3,10 @@
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
-  const PAUSE_MS = 300, AGAIN_MS = 900, MOST_RUNS = 12;
+  const PAUSE_MS = 300, AGAIN_MS = 900;
   const latest = {}; // the request of each panel that counts
   let asked = null; // what the controls last asked for
+  let turns = 0; // how often the strategies were begun to be asked for
   let following = null; // everything that follows from it, as something that can be stopped
 
   const set = (id, values) => window.dash_clientside.set_props(id, values);
@@ -18,12 +19,12 @@
 
   let sends = 0; // numbered, as the server may handle them in another order
 
-  async function post(name, sent, signal) {
+  ns.post = async function post(name, sent, signal) {
     const head = { "Content-Type": "application/json" };
     const answer = await fetch(`panel/${name}`, { method: "POST", headers: head, body: JSON.stringify({ ...sent, number: ++sends }), signal });
     if (!answer.ok) throw new Error(`${answer.status} ${answer.statusText}`);
     return answer.json();
-  }
+  };
 
   ns.fill = function (id, html) {
     const root = document.getElementById(id);
@@ -35,7 +36,7 @@
     latest[name]?.abort();
     const control = (latest[name] = new AbortController());
     const sent = { query: ns.query, base: asked.base, selection: ns.selection || {}, tab: asked.tab, ...more };
-    const answer = await post(name, sent, control.signal).catch((error) => {
+    const answer = await ns.post(name, sent, control.signal).catch((error) => {
       if (error.name === "AbortError") return null;
       throw error;
     });
@@ -106,7 +107,7 @@
     let best = new AbortController(); // of what follows from a search's best plan so far
     control.signal.addEventListener("abort", () => best.abort());
     do {
-      answer = await post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
+      answer = await ns.post("step", { ...sent, again: answer.again, showing: best.showing, profile: ns.profile }, control.signal);
       if (control.signal.aborted || control.cancelled) return;
       if (answer.failed) return take(answer, results);
       if (answer.controls) for (const request of Object.values(latest)) request.abort(); // theirs is the plan before
@@ -155,6 +156,7 @@
     if (ns.selection?.task != null && ns.query === answer.query && ns.shown !== shown) ns.select({});
     Object.assign(ns, { query: answer.query, shown, words: answer.words, message: shown ? "" : answer.undrawn || "no timeline: there is no run to show" });
     ns.group = ns.selection?.group ?? null;
+    document.getElementById("partition-title").textContent = answer.words;
     last = answer;
     const seen = pane();
     const spans = Promise.resolve(seen === "answer" ? ns.fetchSpans(ns.timelineQuery(), signal) : null);
@@ -183,23 +185,24 @@
     else if (!document.getElementById("tasks")) set("drawn", { data: true }); // it comes
     else window.dash_ag_grid?.getApiAsync("tasks").then((grid) => grid.purgeInfiniteCache());
     let tried = { waiting: true, ready: null };
+    const turn = ++turns; // a tab that opens asks anew, in place of the one before
     for (let wait = PAUSE_MS; tried.waiting; wait = AGAIN_MS) {
       await rest(wait);
-      if (signal.aborted || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
+      if (signal.aborted || turn !== turns || asked.tab !== ns.tab || !document.getElementById("strategies")) return;
       const before = String(tried.ready);
       const show = await panel("strategies", { ready: tried.ready, best: answer.best });
       tried = await show();
-      if (signal.aborted) return;
+      if (signal.aborted || turn !== turns) return;
       if (String(tried.ready) !== before) ns.drawStrategies(shown ? answer.query : null);
     }
   }
 
   /* What other pages and callbacks read: told once all is drawn, as every component of Dash wakes up for it. */
   function tell(answer) {
-    remember(answer.query, answer.words);
+    ns.remember(answer.query, answer.words);
     set("configuration", { data: answer.query });
     set("address", { data: answer.address });
-    rebase(answer.query, asked.base);
+    ns.rebase(answer.query, asked.base);
   }
 
   function inView(id) {
@@ -222,34 +225,11 @@
     }
   }
 
-  function remember(query, words) {
-    const before = JSON.parse(sessionStorage.getItem("runs") || "[]");
-    const runs = [[query, words], ...before.filter(([earlier]) => earlier !== query)].slice(0, MOST_RUNS);
-    sessionStorage.setItem("runs", JSON.stringify(runs));
-    const buttons = runs.map(([load, textContent]) => {
-      const button = Object.assign(document.createElement("button"), { className: "menu-item", textContent });
-      button.dataset.load = load;
-      return button;
-    });
-    document.getElementById("history-runs")?.replaceChildren(...buttons);
-  }
-
-  /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
-  function rebase(query, baseline) {
-    const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
-    const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
-    if (ns.rebased === key(query) || !ns.rebased) {
-      if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
-      sessionStorage.setItem("pins", JSON.stringify(pins));
-    } else if (pins[key(query)] && pins[key(query)] !== baseline) set("baseline", { data: pins[key(query)] });
-    ns.rebased = key(query);
-  }
-
   /* Back to what is shown; where that is of these controls, or nothing, the page says that the search was cancelled. */
   async function cancel() {
     const search = following;
     search.cancelled = true; // its request comes to an end: the server takes a tab that hangs up for one that is gone
-    await post("cancel", { values: asked.values, tab: ns.tab }).finally(() => search.abort());
+    await ns.post("cancel", { values: asked.values, tab: ns.tab }).finally(() => search.abort());
     if (following !== search) return; // the controls have changed by now
     if (ns.query && ns.query !== ns.asking) set("load", { data: ns.query }); // whose answer is shown as it comes
     else await ask(asked);

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const ns = (window.shardscope = window.shardscope || {});
+  const MOST_RUNS = 12;
 
   /* A task's number means nothing in another run, so a selection says of which run it is. */
   ns.select = (selection) => window.dash_clientside.set_props("selection", { data: { ...selection, query: ns.query } });
@@ -49,7 +50,7 @@
   }
 
   document.addEventListener("click", (event) => {
-    if (event.target.id === "help") event.target.close(); // outside of what it holds
+    if (event.target.matches("dialog")) event.target.close(); // outside of what it holds
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);
     const offer = event.target.closest("[data-set]");
@@ -77,6 +78,29 @@
       field?.select();
     }
   });
+
+  ns.remember = function (query, words) {
+    const before = JSON.parse(sessionStorage.getItem("runs") || "[]");
+    const runs = [[query, words], ...before.filter(([earlier]) => earlier !== query)].slice(0, MOST_RUNS);
+    sessionStorage.setItem("runs", JSON.stringify(runs));
+    const buttons = runs.map(([load, textContent]) => {
+      const button = Object.assign(document.createElement("button"), { className: "menu-item", textContent });
+      button.dataset.load = load;
+      return button;
+    });
+    document.getElementById("history-runs")?.replaceChildren(...buttons);
+  };
+
+  /* A baseline for each model and machine: who comes back to one finds what was pinned there. */
+  ns.rebase = function (query, baseline) {
+    const key = (text) => ["profile", "cluster"].map((name) => new URLSearchParams(text).get(name)).join(" ");
+    const pins = JSON.parse(sessionStorage.getItem("pins") || "{}");
+    if (ns.rebased === key(query) || !ns.rebased) {
+      if (baseline && key(baseline) === key(query)) pins[key(query)] = baseline;
+      sessionStorage.setItem("pins", JSON.stringify(pins));
+    } else if (pins[key(query)] && pins[key(query)] !== baseline) window.dash_clientside.set_props("baseline", { data: pins[key(query)] });
+    ns.rebased = key(query);
+  };
 
   const whole = (state) => `?${state.query}${state.base ? `&base=${encodeURIComponent(state.base)}` : ""}`;
 
@@ -139,15 +163,6 @@
           ns.showSpans(`timeline-${i}`, ns.fetchSpans(one.query), one.message);
           ns.draw(`partition-${i}-drawing`, one.query && `partition.svg?${one.query}`);
         });
-        return window.dash_clientside.no_update;
-      },
-      /* An upload's own input has no label for a screen reader. */
-      nameUploads() {
-        for (const field of document.querySelectorAll(".drop-field")) {
-          const input = field.querySelector("input[type=file]");
-          if (input) input.setAttribute("aria-label", field.dataset.label);
-          else setTimeout(() => window.dash_clientside.page.nameUploads(), 200); // the component is still being loaded
-        }
         return window.dash_clientside.no_update;
       },
     },

@@ -89,7 +89,7 @@
       top += heights[i];
       return new XMLSerializer().serializeToString(part);
     });
-    return [`<svg xmlns="http://www.w3.org/2000/svg" width="1100" height="${top}"><style>${style.replaceAll("<", "")}</style><rect width="1100" height="${top}" fill="#fff"/>${words.join("")}${parts.join("")}</svg>`, top];
+    return [`<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="${(12 / 11) * top}" viewBox="0 0 1100 ${top}"><style>${style.replaceAll("<", "")}</style><rect width="1100" height="${top}" fill="#fff"/>${words.join("")}${parts.join("")}</svg>`, top];
   }
 
   ns.exportDrawing = async function (card, format) {

@@ -15,6 +15,7 @@ sweep         a sweep: one quantity over one or two parameters, the trade-off of
 traffic       bytes from device to device in one step, of all phases or one of them
 validation    predicted against actual runs: a scatter, signed errors in groups, and the error over something else
 device_grid     a language model on a grid of devices: who computes what, one block on one device, memory by kind
+bar_scale       heights of bars on one scale; the bars of a column far above all others are cut off, and seen to be
 candidates      a search's history: the plans it tried, bytes against the step, beside the strategies
 plans           the steps of the best ranked plans, with their 90 % ranges
 partition       the partition figure as SVG: the folded network over its bars, and the same bytes under other strategies

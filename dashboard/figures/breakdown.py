@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.figures.style import FORWARD, IDLE, Figure, figure, with_table
+from dashboard.figures.style import FORWARD, IDLE, LEGEND, Figure, figure, with_table
 from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, WAITING, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
@@ -51,6 +51,7 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
         barmode="stack",
         bargap=0.35,
         showlegend=True,
+        legend={**LEGEND, "entrywidth": 0.5, "entrywidthmode": "fraction"},
         xaxis={"tickformat": ".0%", "range": [0, 1], "dtick": 0.25, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )

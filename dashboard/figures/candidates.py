@@ -1,4 +1,7 @@
-"""A search's history: the plans it tried, and the other strategies, bytes against the step, twice."""
+"""A search's history: the plans it tried, and the other strategies, bytes against the step, twice.
+
+A line joins the plans that no other beats in both.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis, message
+from dashboard.figures.style import CUT, INK, OUTLINE, Figure, figure, log_axis, message, note, trade_off_line
 from dashboard.state.candidates import Candidate
 from dashboard.state.simulating import Glance
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import volume_unit
+from simulator.sweep.queries import pareto
 from simulator.units import format_bytes, format_time
 
 _UNEVEN = 1.10
@@ -32,8 +36,10 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     slow = sum(plan.step_s > slowest_s for plan in tried)
     tried = [plan for plan in tried if plan.step_s <= slowest_s]
     left_out = f"<br>not drawn: {slow} tried with over {_NEAR:.0f} × the shortest step" if slow else ""
+    key = f"line: best trade-offs · grey: tried<br>hollow: max / mean above {_UNEVEN:.2f}{left_out}"
     unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
+    fronts: list[dict[str, Any]] = []
     for number, size in enumerate(("total_bytes", "between_bytes")):
         amounts = [getattr(plan, size) / unit.size for plan in (*tried, *strategies.values())]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
@@ -53,7 +59,7 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
              for name, plan in zip(names, seen, strict=True)],
             [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
         )  # fmt: skip
-        texts = _free_labels(names, dots["x"], dots["y"])
+        texts = _free_labels(names, dots["x"], dots["y"], [max(amount, floor) for amount in amounts])
         named = {
             "mode": "markers+text",
             "text": texts,
@@ -61,17 +67,16 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
             "textfont": {"size": 11},
         }
         data.append(dots | named | axis)
+        fronts.append(_front(floor, unit.size, size, [*tried, *(plan for plan in seen if plan.fits)]) | axis)
     moved, between = axes
     return figure(
-        data,
+        [*data, *fronts],
         xaxis={**moved, "title": {"text": f"{unit.name} moved"}, "domain": [0, 0.46]},
         xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
                 "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
-        annotations=[{"text": f"hollow: max / mean above 1.10 · grey: tried{left_out}", "showarrow": False,
-                      "xref": "paper", "yref": "paper", "x": 1, "y": 1, "yanchor": "bottom", "align": "right",
-                      "font": {"size": 11}}],
-        margin={"l": 52, "r": 28, "t": 38, "b": 40},
+        annotations=[note(key)],
+        margin={"l": 52, "r": 28, "t": 52, "b": 40},
     )  # fmt: skip
 
 
@@ -98,13 +103,23 @@ def _dots(
     }  # fmt: skip
 
 
-def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float]) -> list[str]:
-    """Names whose place no earlier name has taken, the others empty: pointing at their dots says them."""
-    spans = [log(max(values) / min(values)) or 1.0 if values else 1.0 for values in (x, y)]
+def _front(floor: float, unit_bytes: float, size: str, plans: Sequence[Candidate | Glance]) -> dict[str, Any]:
+    """The plans that no other beats in bytes and step, joined."""
+    points = [{"x": max(getattr(plan, size) / unit_bytes, floor), "y": plan.step_s * 1e3} for plan in plans]
+    best = pareto(points, "x", "y")
+    return trade_off_line([point["x"] for point in best], [point["y"] for point in best])
+
+
+def _free_labels(names: Sequence[str], x: Sequence[float], y: Sequence[float], drawn: Sequence[float]) -> list[str]:
+    """Names whose place no earlier name has taken, the others empty: pointing at their dots says them.
+
+    drawn: where anything stands along x.
+    """
+    spans = [log(max(values) / min(values)) or 1.0 if values else 1.0 for values in (drawn, y)]
     labels: list[str] = []
     for i, name in enumerate(names):
         near = (
-            abs(log(x[i] / x[j])) < 0.3 * spans[0] and abs(log(y[i] / y[j])) < 0.08 * spans[1]
+            abs(log(x[i] / x[j])) < 0.5 * spans[0] and abs(log(y[i] / y[j])) < 0.08 * spans[1]
             for j in range(i) if labels[j]
         )  # fmt: skip
         labels.append("" if any(near) else name)

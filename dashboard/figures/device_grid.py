@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.memory import KINDS as MEMORY_KINDS
-from dashboard.figures.memory import parts_of
-from dashboard.figures.style import BUSY_BAR, CUT, KINDS, MAGNITUDE, Figure, figure, message
+from dashboard.figures.style import BUSY_BAR, KINDS, MAGNITUDE, Figure, figure, message
 from dashboard.state.device_grid import DeviceGrid
 from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
@@ -121,27 +119,3 @@ def _bars(run: Run, tasks: Any, row: str, start_s: float) -> dict[str, Any]:
                                        for kind, name, each in zip(kinds, names, seconds, strict=True)],
         "hovertemplate": "%{customdata}<extra></extra>",
     }  # fmt: skip
-
-
-def stage_memory(run: Run | Counted, grid: DeviceGrid) -> Figure:
-    """Peak memory of each stage's fullest device, by kind, against the capacity."""
-    fullest = [
-        max(map(int, stage.reshape(-1)), key=lambda d: run.report.devices[d].peak_memory_bytes)
-        for stage in grid.devices
-    ]
-    devices = [run.report.devices[device] for device in fullest]
-    names, parts = [f"stage {i + 1}" for i in range(len(devices))], [parts_of(device) for device in devices]
-    data: list[dict[str, Any]] = [
-        {"type": "bar", "orientation": "h", "name": kind, "y": names, "x": [part[kind] / 2**30 for part in parts],
-         "marker": {"color": colour}, "hovertemplate": f"%{{y}}: {kind} %{{x:,.3~r}} GiB<extra></extra>"}
-        for kind, colour in MEMORY_KINDS.items()
-    ]  # fmt: skip
-    limits = [device.memory_bytes / 2**30 for device in devices if device.memory_bytes]
-    lines = [{"type": "line", "x0": min(limits), "x1": min(limits), "y0": 0, "y1": 1, "yref": "paper",
-              "line": {"color": CUT, "width": 2}}] if limits else []  # fmt: skip
-    return figure(
-        data, barmode="stack", bargap=0.3, showlegend=True, shapes=lines,
-        xaxis={"title": {"text": "GiB, line: capacity" if limits else "GiB"}, "rangemode": "tozero"},
-        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
-        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "font": {"size": 11}},
-    )  # fmt: skip

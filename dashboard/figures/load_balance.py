@@ -8,7 +8,7 @@ import numpy as np
 
 from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, with_table
 from dashboard.state.device_groups import device_groups, slowest
-from dashboard.state.measures import layer_loads
+from dashboard.state.flows import layer_seconds
 from simulator.cluster import Cluster
 from simulator.run import Run
 
@@ -74,7 +74,7 @@ def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Fi
 
     1 is evenly spread, the number of workers is all on one. Layers without compute are left out.
     """
-    loads = layer_loads(run, cluster)
+    loads = layer_seconds(run, cluster)
     total = loads.sum(axis=1)
     shown = np.flatnonzero(total > 0)
     ratio = loads[shown].max(axis=1) / loads[shown].mean(axis=1)

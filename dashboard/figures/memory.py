@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dashboard.figures.style import CUT, IDLE, OUTLINE, Figure, figure, with_table
-from dashboard.state.device_groups import device_groups
+from dashboard.figures.style import CUT, IDLE, LEGEND, OUTLINE, Figure, figure, with_table
+from dashboard.state.device_groups import DeviceGroup, device_groups
+from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
 from simulator.report.resource_use import DeviceUse
 from simulator.run import Run
@@ -26,13 +27,16 @@ def parts_of(device: DeviceUse) -> dict[str, float]:
     return dict(zip(KINDS, (*stays, on_top, device.static_bytes - sum(stays)), strict=True))
 
 
-def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int | None = None) -> Figure:
+def memory(
+    run: Run | Counted, cluster: Cluster, baseline: Run | None = None, opened: int | None = None,
+    groups: Sequence[DeviceGroup] = (),
+) -> Figure:  # fmt: skip
     """Stacked by kind, at the peak; red over capacity.
 
-    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn. More bars than MOST_LYING
-    stand upright, where there is room for all their names.
+    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn. groups: those instead. More
+    bars than MOST_LYING stand upright, where there is room for all their names.
     """
-    groups = device_groups(cluster, opened)
+    groups = groups or device_groups(cluster, opened)
     upright = len(groups) > MOST_LYING
     fullest = [max(group.devices, key=lambda d: run.report.devices[d].peak_memory_bytes) for group in groups]
     names, devices = [group.name for group in groups], [run.report.devices[device] for device in fullest]
@@ -56,10 +60,12 @@ def memory(run: Run, cluster: Cluster, baseline: Run | None = None, opened: int 
     named = {"type": "category", "showgrid": False}
     standing = {
         "xaxis": {**named, "tickangle": 45, "dtick": 1, "tickfont": {"size": 10}, "automargin": True}, "yaxis": sizes,
-        "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
     }  # fmt: skip
+    above = {**LEGEND, "y": 1.02, "yanchor": "bottom"}
     lying = {"xaxis": sizes, "yaxis": {**named, "autorange": "reversed"}}
-    drawn = figure(data, barmode="stack", bargap=0.35, showlegend=True, **(standing if upright else lying))
+    drawn = figure(
+        data, barmode="stack", bargap=0.35, showlegend=True, legend=above, **(standing if upright else lying)
+    )
     rows = ([device.name, *map(round, parts_of(device).values()), device.memory_bytes] for device in run.report.devices)
     columns = ("device", *(f"{kind.replace(' ', '_')}_bytes" for kind in KINDS), "capacity_bytes")
     return with_table(drawn, columns, rows)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dashboard.figures.shades import CIVIDIS
 from dashboard.figures.style import (
     BUSY_BAR,
     INK,
@@ -16,6 +17,7 @@ from dashboard.figures.style import (
     Figure,
     figure,
     message,
+    note,
     with_table,
 )
 from dashboard.state.device_groups import MOST_ALONE, DeviceGroup, device_groups
@@ -29,7 +31,6 @@ BINS = 120
 _NAMED = 4
 """Devices up to which there is room for more than their numbers."""
 MOST_LINKS = 24
-_CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
 
 def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
@@ -85,17 +86,7 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
     return figure(
         [heat],
         margin={"l": 48, "r": 12, "t": 26, "b": 38},
-        annotations=[
-            {
-                "text": left_out,
-                "showarrow": False,
-                "xref": "paper",
-                "yref": "paper",
-                "x": 1,
-                "y": 1,
-                "yanchor": "bottom",
-            }
-        ],
+        annotations=[note(left_out)],
         xaxis={"title": {"text": "ms"}, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
     )
@@ -184,14 +175,14 @@ def _lines(run: Run, cluster: Cluster, positions: dict[str, Position]) -> list[d
     """The links, those as busy as each other in one trace: what Plotly takes grows with their number."""
     alike: dict[int, list[tuple[Position, Position]]] = {}
     for use, link in zip(run.report.links, cluster.links, strict=True):
-        level = round(min(use.utilisation, 1.0) * (len(_CIVIDIS) - 1)) if use.utilisation > 0 else -1
+        level = round(min(use.utilisation, 1.0) * (len(CIVIDIS) - 1)) if use.utilisation > 0 else -1
         alike.setdefault(level, []).append(_beside(positions[link.source], positions[link.target]))
     return [
         {
             "type": "scatter", "mode": "lines", "hoverinfo": "skip",
             "x": [x for a, b in ends for x in (a[0], b[0], None)],
             "y": [y for a, b in ends for y in (a[1], b[1], None)],
-            "line": {"color": _CIVIDIS[-1 - level], "width": 1 + 4 * level / (len(_CIVIDIS) - 1)}
+            "line": {"color": CIVIDIS[-1 - level], "width": 1 + 4 * level / (len(CIVIDIS) - 1)}
             if level >= 0 else {"color": OUTLINE, "width": 1, "dash": "dot"},
         }
         for level, ends in sorted(alike.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dashboard.figures import svg
@@ -16,8 +17,8 @@ from dashboard.figures.partition_rows import (
     strips_height,
 )
 from dashboard.figures.shades import Shades, shades_of
-from dashboard.figures.style import short_names
 from dashboard.state.columns import Column
+from dashboard.state.device_groups import short_names
 from dashboard.state.flows import Flows
 from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.cluster import Cluster
@@ -32,6 +33,7 @@ def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device:
     marks = [
         svg.rect(0, 0, WIDTH, frame.top + frame.height + 2, class_="band"),
         *_graph_words(shades, volume_unit(flows.total_bytes)),
+        *(svg.text(936, below - 24 + 11 * i, text, class_="dim tiny") for i, text in enumerate(_letters(columns))),
         *graph(columns, flows, shades, geometry, frame),
         *rows(columns, flows, shades, geometry, below),
     ]
@@ -63,6 +65,13 @@ def _graph_words(shades: Shades, unit: ByteUnit) -> list[str]:
         svg.text(36, 103, "inside a node", class_="dim tiny"),
     ]
     return marks + _key(shades)
+
+
+def _letters(columns: Sequence[Column]) -> list[str]:
+    """What stands for itself in no head of the figure, of those letters that its splits have."""
+    known = {"s": "height or sequence", "r": "parts of a sum"}
+    used = [letter for letter in known if any(re.search(rf"\d ?[a-z×]*{letter}", each.words) for each in columns)]
+    return [f"{letter}: {known[letter]}" for letter in used]
 
 
 def _key(shades: Shades) -> list[str]:

@@ -9,6 +9,7 @@ from textwrap import wrap
 import numpy as np
 
 from dashboard.figures import svg
+from dashboard.figures.bar_scale import BarScale
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid
 from dashboard.figures.shades import Shades
 from dashboard.state.columns import Column, by_column
@@ -55,7 +56,7 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
     """Compute by device, activations cut, gradients, replicated memory."""
     cut, gradients = by_column(columns, flows.activation_bytes), by_column(columns, flows.gradient_bytes)
     replicated = by_column(columns, flows.replicated_bytes)
-    same = max(float(cut.sum(axis=1).max()), float(gradients.sum(axis=1).max()))
+    same = BarScale.of([cut.sum(axis=1), gradients.sum(axis=1)])
     unit = volume_unit(flows.total_bytes)
     marks = _compute(columns, flows, shades, geometry, top)
     words = ("activations cut", "there and back", "cut"), ("gradients synced", "same scale", "gradient")
@@ -64,7 +65,7 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
         marks += _heading(title, f"{unit.name}, {note}", floor, f"{kind}-ink")
         marks += _stacked(columns, sizes, geometry, floor, same, unit, kind)
         marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), floor, unit)
-    floor, held = top + 4 * _ROW - 8, float(replicated.max())
+    floor, held = top + 4 * _ROW - 8, BarScale.of([replicated])
     marks += _heading("replicated memory", f"{unit.name}, copies beyond one", floor, "ink")
     for column, size, middle in zip(columns, replicated.tolist(), geometry.middles, strict=True):
         marks += _bar(column, size, held, middle, geometry, floor, "replicated", unit)
@@ -90,7 +91,7 @@ def lane(
         floor = top + (number + 1) * 46 - 6
         marks += _heading(title, note, floor, "ink")
         for column, value, middle in zip(columns, values.tolist(), geometry.middles, strict=True):
-            most = float(values.max())
+            most = BarScale.of([values])
             marks += _bar(column, value, most, middle, geometry, floor, kind, unit if number else None, room=26)
     return marks
 
@@ -105,7 +106,7 @@ def strips(
     tables = [by_column(columns, strip.bytes) for strip in drawn if strip.bytes is not None]
     dashed = None if data_parallel is None else by_column(columns, data_parallel).sum(axis=1)
     sums = [table.sum(axis=1) for table in tables] + ([] if dashed is None else [dashed])
-    most = max((float(of_columns.max()) for of_columns in sums), default=0.0)
+    scale = BarScale.of(sums)
     unit = volume_unit(float(tables[0].sum()) if tables else 0.0)
     marks = [
         svg.line(18, top, WIDTH - 18, top, class_="rule"),
@@ -116,7 +117,7 @@ def strips(
         marks.append(svg.text(x, top + 18, words, class_="dim small", text_anchor="end"))
     for number, strip in enumerate(drawn):
         floor = top + 30 + (number + 1) * _STRIP - 8
-        marks += _strip(columns, strip, dashed if number == 0 else None, geometry, floor, most, unit, number == 0)
+        marks += _strip(columns, strip, dashed if number == 0 else None, geometry, floor, scale, unit, number == 0)
     return marks
 
 
@@ -126,7 +127,7 @@ def strips_height(count: int) -> float:
 
 
 def _strip(
-    columns: Sequence[Column], strip: Strip, dashed: Floats | None, geometry: ColumnGrid, floor: float, most: float,
+    columns: Sequence[Column], strip: Strip, dashed: Floats | None, geometry: ColumnGrid, floor: float, scale: BarScale,
     unit: ByteUnit, shown: bool,
 ) -> list[str]:  # fmt: skip
     strong = "strong" if shown else "plain"
@@ -145,17 +146,19 @@ def _strip(
         left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
         half = geometry.pitch * 0.36
         marks.append(svg.line(middle - half, floor, middle + half, floor, class_="axis"))
-        heights = [26 * float(size) / most if most else 0.0 for size in (sizes[i, 1], sizes[i, 0])]
-        bars = [svg.rect(left, floor - heights[0], wide, heights[0], class_="gradient-between"),
-                svg.rect(left, floor - sum(heights), wide, heights[1], class_="cut-between")]  # fmt: skip
         whole = float(sizes[i].sum())
+        heights = [scale.part(float(size), whole, 26) for size in (sizes[i, 1], sizes[i, 0])]
+        bars = [svg.rect(left, floor - heights[0], wide, heights[0], class_="gradient-between"),
+                svg.rect(left, floor - sum(heights), wide, heights[1], class_="cut-between"),
+                *scale.break_marks(whole, left, wide, floor, 26)]  # fmt: skip
         activations, gradients = (format_bytes(float(size)) for size in sizes[i])
         words = f"{strip.name}, {column.title}: {activations} of activations, {gradients} of gradients"
         marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-        if dashed is not None and dashed[i] > whole * 1.02 and dashed[i] > 0.01 * most:
-            height = 26 * float(dashed[i]) / most
+        if dashed is not None and whole <= scale.most and dashed[i] > max(whole * 1.02, 0.01 * scale.most):
+            height = scale.part(float(dashed[i]), float(dashed[i]), 26)
             marks.append(svg.rect(left, floor - height, wide, height, class_="dashed"))
-        elif whole >= 0.06 * most:
+            marks += scale.break_marks(float(dashed[i]), left, wide, floor, 26)
+        elif scale.is_said(whole):
             at = floor - sum(heights) - 2
             marks.append(svg.text(middle, at, unit.number(whole), class_="tiny ink", text_anchor="middle"))
     return marks
@@ -223,33 +226,36 @@ def _total(size: float, between: float | None, floor: float, unit: ByteUnit) -> 
 
 
 def _stacked(
-    columns: Sequence[Column], sizes: Floats, geometry: ColumnGrid, floor: float, most: float, unit: ByteUnit,
+    columns: Sequence[Column], sizes: Floats, geometry: ColumnGrid, floor: float, scale: BarScale, unit: ByteUnit,
     kind: str,
 ) -> list[str]:  # fmt: skip
     marks = []
     for column, size, middle in zip(columns, sizes, geometry.middles, strict=True):
-        marks += _bar(column, float(size.sum()), most, middle, geometry, floor, f"{kind}-inside", unit)
-        if size[BETWEEN] > 0 and most:
-            height = 38 * float(size[BETWEEN]) / most
+        whole = float(size.sum())
+        marks += _bar(column, whole, scale, middle, geometry, floor, f"{kind}-inside", unit)
+        if size[BETWEEN] > 0:
+            height = scale.part(float(size[BETWEEN]), whole, 38)
             between, inside = format_bytes(float(size[BETWEEN])), format_bytes(float(size[INSIDE]))
             words = f"{column.title}: {between} between nodes, {inside} inside"
             left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
             bar = svg.rect(left, floor - height, wide, height, class_=f"{kind}-between")
-            marks.append(svg.group([bar], words, class_="pick", data_layers=" ".join(map(str, column.layers))))
+            bars = [bar, *scale.break_marks(whole, left, wide, floor, 38)]
+            marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
     return marks
 
 
 def _bar(
-    column: Column, size: float, most: float, middle: float, geometry: ColumnGrid, floor: float, kind: str,
+    column: Column, size: float, scale: BarScale, middle: float, geometry: ColumnGrid, floor: float, kind: str,
     unit: ByteUnit | None, *, room: float = 38,
 ) -> list[str]:  # fmt: skip
-    height = room * size / most if most else 0.0
+    height = scale.part(size, size, room)
     left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
     marks = [svg.line(middle - geometry.pitch * 0.41, floor, middle + geometry.pitch * 0.41, floor, class_="axis")]
     if size > 0:
         words = f"{column.title}: {format_bytes(size) if unit else format_time(size)}"
-        bar = [svg.rect(left, floor - max(height, 0.8), wide, max(height, 0.8), class_=kind)]
-        marks.append(svg.group(bar, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-    if unit and most and size >= 0.06 * most:
+        bar = svg.rect(left, floor - max(height, 0.8), wide, max(height, 0.8), class_=kind)
+        bars = [bar, *scale.break_marks(size, left, wide, floor, room)]
+        marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
+    if unit and scale.is_said(size):
         marks.append(svg.text(middle, floor - height - 3, unit.number(size), class_="tiny ink", text_anchor="middle"))
     return marks

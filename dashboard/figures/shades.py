@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dashboard.state.device_groups import device_groups
 from simulator.cluster import Cluster
 
 MOST_HUES = 4
 MOST_BARS = 16
 _HUES = (("#1f4e86", "#a9cbef"), ("#c8920a", "#f3e2ad"), ("#6a3d8f", "#d5bfe6"), ("#4a4f58", "#c9ced6"))
-_CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
+CIVIDIS = ("#00204d", "#31446b", "#666970", "#958f78", "#cab969", "#ffea46")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +48,13 @@ def shades_of(cluster: Cluster) -> Shades:
     index = {name: number for number, name in enumerate(nodes)}
     node = tuple(index[device.host] for device in workers)
     if len(nodes) > MOST_HUES:
-        colours = tuple(_between(_CIVIDIS, number / (len(nodes) - 1)) for number in node)
+        colours = tuple(_between(CIVIDIS, number / (len(nodes) - 1)) for number in node)
     else:
         size = [node.count(number) for number in range(len(nodes))]
         rank = [node[:i].count(number) for i, number in enumerate(node)]
         colours = tuple(_between(_HUES[number], rank[i] / max(size[number] - 1, 1)) for i, number in enumerate(node))
-    return Shades(colours=colours, node=node, nodes=nodes, bars=_bars(node, len(nodes)))
-
-
-def _bars(node: tuple[int, ...], nodes: int) -> tuple[tuple[int, ...], ...]:
-    if len(node) <= MOST_BARS:
-        return tuple((i,) for i in range(len(node)))
-    size = -(-nodes // MOST_BARS)
-    return tuple(
-        tuple(i for i, number in enumerate(node) if first <= number < first + size) for first in range(0, nodes, size)
-    )
+    bars = tuple(group.devices for group in device_groups(cluster, servers=False, most=MOST_BARS))
+    return Shades(colours=colours, node=node, nodes=nodes, bars=bars)
 
 
 def _between(stops: tuple[str, ...], at: float) -> str:

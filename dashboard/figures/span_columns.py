@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import KINDS, short_names
-from dashboard.state.device_groups import DeviceGroup, device_groups, slowest
+from dashboard.figures.style import KINDS
+from dashboard.state.device_groups import DeviceGroup, device_groups, short_names, slowest
 from simulator.cluster import Cluster
 from simulator.report.critical_path import binding_chain
 from simulator.report.time_spans import spread, union
@@ -57,14 +57,14 @@ def encode(run: Run, cluster: Cluster, opened: int | None = None) -> bytes:
     )
 
 
-def utilisation(run: Run, workers: Sequence[int], bins: int = BINS) -> Floats:
-    """Share of these workers that compute, in equal parts of the step; shape (bins,)."""
-    graph, width_s = run.graph, run.report.step_s / bins
+def utilisation(run: Run, workers: Sequence[int]) -> Floats:
+    """Share of these workers that compute, in equal parts of the step; shape (BINS,)."""
+    graph, width_s = run.graph, run.report.step_s / BINS
     if not width_s:
-        return np.zeros(bins)
-    edges_s = np.linspace(0.0, run.report.step_s, bins + 1)
+        return np.zeros(BINS)
+    edges_s = np.linspace(0.0, run.report.step_s, BINS + 1)
     spans = np.stack([run.timeline.start_s, run.timeline.end_s], axis=1)  # (tasks, 2)
-    computed_s = np.zeros(bins)
+    computed_s = np.zeros(BINS)
     for device in workers:
         computed_s += spread(union(spans[(graph.route < 0) & (graph.device == device)]), edges_s)
     return np.clip(computed_s / (width_s * len(workers)), 0.0, 1.0)

@@ -36,6 +36,11 @@ OUTLINE = "#7b8494"
 MAGNITUDE = "Cividis"
 FONT = "-apple-system, BlinkMacSystemFont, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 """Of the page around the figures."""
+LEGEND: dict[str, Any] = {
+    "orientation": "h", "y": -0.18, "x": 0, "yanchor": "top", "traceorder": "normal", "entrywidth": 105,
+    "font": {"size": 11},
+}  # fmt: skip
+"""Below the figure, where it has one."""
 BUSY_BAR: dict[str, Any] = {
     "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
 }  # fmt: skip
@@ -57,15 +62,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
         "plot_bgcolor": "rgba(0,0,0,0)",
         "showlegend": False,
         "hovermode": "closest",
-        "legend": {
-            "orientation": "h",
-            "y": -0.18,
-            "x": 0,
-            "yanchor": "top",
-            "traceorder": "normal",
-            "entrywidth": 105,
-            "font": {"size": 11},
-        },
+        "legend": LEGEND,
         "hoverlabel": {"align": "left"},
         "uirevision": "kept",
     }
@@ -92,23 +89,29 @@ def with_table(drawn: Figure, columns: Sequence[str], rows: Iterable[Sequence[ob
 
 def message(text: str) -> Figure:
     """An empty figure that says why it is empty."""
-    annotation = {
-        "text": text,
-        "showarrow": False,
-        "xref": "paper",
-        "yref": "paper",
-        "x": 0.5,
-        "y": 0.5,
-        "font": {"size": 13},
-    }
-    return figure([], xaxis={"visible": False}, yaxis={"visible": False}, annotations=[annotation])
+    return figure(
+        [],
+        xaxis={"visible": False},
+        yaxis={"visible": False},
+        annotations=[note(text, x=0.5, y=0.5, font={"size": 13})],
+    )
 
 
-def short_names(cluster: Cluster) -> list[str]:
-    """Device names without the host where all devices are of one host."""
-    names = [device.name for device in cluster.devices]
-    prefixes = {name.rpartition("/")[0] for name in names}
-    return [name.rpartition("/")[2] for name in names] if len(prefixes) == 1 else names
+def note(text: str, **more: Any) -> dict[str, Any]:
+    """Small print above the upper right corner of a figure, unless `more` says where."""
+    above = {} if "y" in more else {"yanchor": "bottom"}
+    return {
+        "text": text, "showarrow": False, "xref": "paper", "yref": "paper", "x": 1, "y": 1, "align": "right",
+        "font": {"size": 11}, **above, **more,
+    }  # fmt: skip
+
+
+def trade_off_line(x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
+    """The best trade-offs of two quantities, joined."""
+    return {
+        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip", "x": list(x), "y": list(y),
+        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
+    }  # fmt: skip
 
 
 def device_colours(cluster: Cluster) -> list[str]:

@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-from dashboard.figures.style import LINES, MAGNITUDE, OUTLINE, Figure, figure, message, with_table
+from dashboard.figures.style import (
+    LINES,
+    MAGNITUDE,
+    OUTLINE,
+    Figure,
+    figure,
+    log_axis,
+    message,
+    trade_off_line,
+    with_table,
+)
 from dashboard.words.sweep import QUANTITIES, axis_title, expected
 from simulator.sweep.chart import value_text
 from simulator.sweep.queries import pareto
@@ -15,6 +25,8 @@ Row = Mapping[str, Any]
 _OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
 _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
 _PALE = "rgba(150,150,150,0.18)"
+_SQUEEZED = 8.0
+"""Times the least: an axis to more is logarithmic."""
 _ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
@@ -40,20 +52,23 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     names = sorted({str(row["strategy"]) for row in rows})
     data = [_dots([row for row in rows if row["strategy"] == n], n, x, y, LINES[i % 8]) for i, n in enumerate(names)]
     front = pareto([dict(row) for row in rows], x, y)
-    data.append({
-        "type": "scatter", "mode": "lines", "name": "best trade-offs", "hoverinfo": "skip",
-        "x": [row[x] * QUANTITIES[x].factor for row in front], "y": [row[y] * QUANTITIES[y].factor for row in front],
-        "line": {"color": OUTLINE, "width": 1.5, "shape": "hv"},
-    })  # fmt: skip
+    ends = ([row[name] * QUANTITIES[name].factor for row in front] for name in (x, y))
+    data.append(trade_off_line(*ends))
     drawn = figure(
         data,
         showlegend=True,
         legend=_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={"title": {"text": QUANTITIES[x].title}},
-        yaxis={"title": {"text": QUANTITIES[y].title}},
+        xaxis={**_wide(rows, x), "title": {"text": QUANTITIES[x].title}},
+        yaxis={**_wide(rows, y), "title": {"text": QUANTITIES[y].title}},
     )
     return _with_rows(drawn, rows, ("strategy", x, y))
+
+
+def _wide(rows: Sequence[Row], name: str) -> dict[str, Any]:
+    """A logarithmic axis where the least would be squeezed into a corner otherwise."""
+    values = [row[name] * QUANTITIES[name].factor for row in rows]
+    return log_axis(values) if 0 < _SQUEEZED * min(values) < max(values) else {}
 
 
 def _with_rows(drawn: Figure, rows: Sequence[Row], columns: Sequence[str]) -> Figure:

@@ -41,6 +41,7 @@ def traffic_matrix(
         "z": [[None if v != v else v for v in row] for row in z.tolist()],
         "text": labels if len(names) <= _LABELLED else None,
         "texttemplate": "%{text}" if len(names) <= _LABELLED else None,
+        "textfont": {"size": 10},
         "customdata": texts,
         "hovertemplate": "%{y} → %{x}: %{customdata}<extra></extra>",
         "hoverongaps": False,

@@ -7,9 +7,9 @@ from typing import Any
 from dash import ClientsideFunction, Output, State
 
 
-def in_browser(app: Any, function: str, outputs: Any, *inputs: Any, initial: bool = True) -> None:
-    """Let `function` compute `outputs`; unless `initial`, only once one of the inputs has changed."""
-    app.clientside_callback(ClientsideFunction("page", function), outputs, *inputs, prevent_initial_call=not initial)
+def in_browser(app: Any, function: str, outputs: Any, *inputs: Any) -> None:
+    """Let `function` compute `outputs`."""
+    app.clientside_callback(ClientsideFunction("page", function), outputs, *inputs)
 
 
 def keep_in_address(app: Any, *inputs: Any) -> None:

@@ -12,7 +12,6 @@ from dash import html
 
 import partitioners
 from dashboard.frame.rail_fields import number, select, slider, two
-from dashboard.frame.upload_field import drop
 from dashboard.state.configuration import (
     MOST_CHUNKS,
     MOST_DEVICES,
@@ -102,7 +101,6 @@ def rail(store: Store, now: Configuration) -> list[Any]:
     parts = [
         select("profile", "Model profile", profile_options(store), set_to),
         select("cluster", "Cluster", cluster_options(store), set_to),
-        drop("cluster-upload", "a cluster", ".yaml", brief=True),
         select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
         two(
             number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
@@ -139,7 +137,6 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         ),
         number("seed", "Seed", set_to, minimum=0, maximum=10**6),
         select("plan", "Plan", plan_options(store), set_to),
-        drop("plan-upload", "a plan", ".json", brief=True),
     ]
     gone = {control.id for control in CONTROLS if not applies(control.field, now, store.profile(now))}
     for component in html.Div(parts)._traverse():  # type: ignore[no-untyped-call]

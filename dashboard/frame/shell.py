@@ -14,10 +14,12 @@ from dash import Dash, Input, Output, State, dcc, html, set_props
 from dashboard.frame.cards import LIVE, aria, menu
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.frame.exports import EXPORTS
-from dashboard.frame.panels import failure, toast
+from dashboard.frame.panels import add_panel, as_html, failure, toast
+from dashboard.state import uploads
 from dashboard.state.configuration import VERSION, Configuration
+from dashboard.state.opening import Opened, opened
 from dashboard.state.store import Store
-from simulator.errors import UnknownNameError
+from simulator.errors import ShardscopeError, UnknownNameError
 
 Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]
 """The content of a page that shows a configuration beside a baseline; the third is what else its address says."""
@@ -30,7 +32,11 @@ HELP = (
         ("N / P", "next, previous task of a lane"), ("C", "show the critical chain"), ("Esc", "clear the selection"),
         ("wheel", "zoom, once the timeline is focused (or with Ctrl)"),
     )),
-    ("Anywhere", (("/", "find a layer"), ("?", "this help"), ("Tab", "next control"))),
+    ("Anywhere", (
+        ("/", "find a layer"), ("?", "this help"), ("Tab", "next control"),
+        ("drop", "opens a file: profile, model card or config.json, cluster, plan, scenario, validation, run (.npz); "
+                 "a trace or a log is compared with the step of the controls, a folder of traces rank by rank"),
+    )),
 )  # fmt: skip
 
 
@@ -76,6 +82,7 @@ def layout(pages: Mapping[str, str]) -> Any:
             dcc.Store(id="nothing"),
             dmc.NotificationContainer(id="toasts", position="bottom-right", limit=4),
             _help(),
+            _dialog("opened", "Opened files", [html.Div(id="opened-words", **LIVE)]),
             dmc.AppShell(
                 [header, html.Div(id="page")], header={"height": 52}, padding=0, id="app-shell",
             ),
@@ -111,7 +118,24 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
     in_browser(app, "theme", theme, Input("theme-button", "n_clicks"), State("scheme", "data"))
     effect(app, "help", Input("help-button", "n_clicks"))
     effect(app, "copyLink", Input("copy-link", "n_clicks"))
-    effect(app, "nameUploads", Input("page", "children"))
+    _add_opening(app, store)
+
+
+def _add_opening(app: Dash, store: Store) -> None:
+    """Files that are dropped on any page, or chosen (assets/open.js): one gate, and one answer."""
+
+    def open_files(sent: Mapping[str, Any]) -> dict[str, Any]:
+        """sent: path and query of the page; files, each its name and its content as the browser's data URL."""
+        try:
+            files = [(str(file["name"]), uploads.content(file["content"])) for file in sent["files"]]
+            answer = opened(store, str(sent["path"]), str(sent["query"]), files)
+        except (ShardscopeError, OSError) as error:
+            answer = Opened(title="That cannot be opened", lines=[str(error)])
+        lines = html.Ul([html.Li(line) for line in answer.lines])
+        words = as_html([html.H2(answer.title, className="card-title"), lines])
+        return {"address": answer.address, "html": {"opened-words": words}}
+
+    add_panel(app.server, "open", open_files)
 
 
 def read_address(store: Store, search: str) -> tuple[Configuration, Configuration | None, list[str]]:
@@ -172,6 +196,13 @@ def _cancel() -> Any:
 def _buttons() -> list[Any]:
     items = [html.A(name, href="#", className="menu-item", **_file(name)) for name in FILES]
     return [
+        dmc.Button(
+            "Open",
+            id="open-files",
+            variant="default",
+            size="xs",
+            **aria("Open files: a profile, a model, a cluster, a plan, a trace, a log"),
+        ),
         dmc.Button("Copy link", id="copy-link", variant="default", size="xs"),
         menu("Export", items, "Export this run"),
         dmc.ActionIcon("?", id="help-button", variant="default", size="md", **aria("Help")),
@@ -191,5 +222,9 @@ def _help() -> Any:
         parts += [html.H2(title, className="card-title"), html.Table(html.Tbody(rows)), dmc.Space(h="md")]
     words = [part for word, meaning in GLOSSARY for part in (html.Dt(html.Strong(word)), html.Dd(meaning))]
     parts += [html.H2("Words", className="card-title"), html.Dl(words, className="glossary")]
+    return _dialog("help", "Help", parts)
+
+
+def _dialog(name: str, title: str, parts: list[Any]) -> Any:
     closing = html.Form(html.Button("Close", className="menu-item"), method="dialog")
-    return html.Dialog([closing, *parts], id="help", className="help", role="dialog", **aria("Help"))
+    return html.Dialog([closing, *parts], id=name, className="help", role="dialog", **aria(title))

@@ -8,7 +8,8 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from dashboard.figures.device_grid import block_timeline, device_grid, stage_memory
+from dashboard.figures.device_grid import block_timeline, device_grid
+from dashboard.figures.memory import memory
 from dashboard.figures.style import message
 from dashboard.frame.cards import card, plot
 from dashboard.frame.panels import as_html
@@ -50,7 +51,7 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
     figures = {
         "grid-graph": device_grid(done, outcome.cluster, grid),
         "block-graph": block_timeline(outcome.run, device, block) if outcome.run else message(outcome.undrawn),
-        "stage-memory-graph": stage_memory(done, grid),
+        "stage-memory-graph": memory(done, outcome.cluster, groups=grid.stages),
     }
     return {"hidden": {"grid-card": False}, "html": {"grid-words": as_html(words)}, "figures": figures}
 

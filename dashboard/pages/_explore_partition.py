@@ -36,7 +36,7 @@ def partition_words(store: Store, outcome: Outcome, known: Mapping[str, Glance])
     shown = known.get(now.strategy) or store.glance(now)
     data = yardstick(known)
     sentence = _sentence(outcome, shown, data)
-    nets = heaviest_nets(outcome.profile, outcome.flows)
+    nets = heaviest_nets(outcome.profile, outcome.flows, columns_of(outcome.profile, outcome.run.plan))
     return PartitionWords(
         words={
             "nets": _nets(nets, volume_unit(outcome.flows.total_bytes)),
@@ -63,7 +63,8 @@ def partition_card() -> Any:
         [html.Div(id=f"{name}-drawing", className="drawing") for name in ("partition", "strategies")],
         className="partition-scroll", tabIndex=0, role="region", **aria("Partition of the network"),
     )  # fmt: skip
-    return card("partition", "Partition: how each block is split, and what crosses", [drawings])
+    named = html.Div(id="partition-title", className="figure-note")
+    return card("partition", "Partition: how each block is split, and what crosses", [named, drawings])
 
 
 def nets_card() -> Any:
@@ -90,7 +91,8 @@ def _net(line: NetLine, unit: ByteUnit) -> Any:
     """A row; partition.js lights its layers up."""
     kind = "gradient" if line.gradients else "cut"
     layers: dict[str, Any] = {"data-layers": " ".join(map(str, line.layers))}
-    name = html.Button([html.I(className=f"mark {kind}"), line.producer], className="link pick", **layers)
+    layer = html.Span(f" {line.layer}", className="figure-note")
+    name = html.Button([html.I(className=f"mark {kind}"), line.producer, layer], className="link pick", **layers)
     bar = html.Div(style={"width": f"{max(line.share * 100, 1):.0f}px"}, className=f"share {kind}")
     return html.Tr([
         html.Th(name, scope="row"), html.Td(line.readers), html.Td(f"{line.nets}"), html.Td(f"{line.connectivity}"),

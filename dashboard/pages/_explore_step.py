@@ -8,21 +8,21 @@ from typing import Any
 from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS, cluster_options, plan_options
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.remarks import Remark, remarks
-from dashboard.frame.upload_field import on_upload
 from dashboard.pages._explore_partition import whole_answer
 from dashboard.pages._explore_strategies import best_key, ran, strategies_table
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
-from dashboard.state import uploads
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
+from dashboard.words.kpis import rate_words
 from simulator.units import format_time
 from traces.results.validations import Validation
 
@@ -32,10 +32,9 @@ strategy wait."""
 
 
 def add(app: Dash, store: Store) -> None:
-    """Register them all: controls, uploads, baseline, moves."""
+    """Register them all: controls, baseline, moves."""
     _add_step(app, store)
-    _add_upload(app, store)
-    _add_plan_upload(app, store)
+    _add_leave_plan(app, store)
     _add_moves(app, store)
 
 
@@ -152,7 +151,11 @@ def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
 def _run_words(outcome: Outcome) -> str:
     """A run in the list of recent ones."""
     now = outcome.configuration
-    step = format_time(outcome.report.step_s) if outcome.report else "cannot run"
+    step = "cannot run"
+    if report := outcome.report:
+        tokens = sequence_length(outcome.profile)
+        step = f"{format_time(report.step_s)}, {rate_words(report.samples_per_s * (tokens or 1))} "
+        step += "tokens/s" if tokens else "samples/s"
     who = f"plan {label(now.plan)}" if now.plan else now.strategy
     return f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
 
@@ -163,37 +166,7 @@ def _validation(store: Store) -> Validation | None:
     return stored.validation if stored else None
 
 
-def _add_upload(app: Dash, store: Store) -> None:
-    """An uploaded cluster is added to the options and selected with all its devices."""
-
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        cluster = uploads.cluster(file, name)
-        key = store.clusters.put(name, cluster)
-        return cluster_options(store), key, cluster.workers, no_update
-
-    outputs = (
-        Output("c-cluster", "data"),
-        Output("c-cluster", "value", allow_duplicate=True),
-        Output("c-devices", "value", allow_duplicate=True),
-        Output("toasts", "sendNotifications", allow_duplicate=True),
-    )
-    on_upload(app, "cluster-upload", outputs, keep, lambda error: [toast("Not a cluster", str(error))])
-
-
-def _add_plan_upload(app: Dash, store: Store) -> None:
-    """An uploaded plan is added to the options and shown, on as many devices as it names at least."""
-
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        key = store.plans.put(name, uploads.plan(file, name))
-        return plan_options(store), key, no_update
-
-    outputs = (
-        Output("c-plan", "data"),
-        Output("c-plan", "value", allow_duplicate=True),
-        Output("toasts", "sendNotifications", allow_duplicate=True),
-    )
-    on_upload(app, "plan-upload", outputs, keep, lambda error: [toast("Not a plan", str(error))])
-
+def _add_leave_plan(app: Dash, store: Store) -> None:
     @app.callback(
         Output("c-plan", "value", allow_duplicate=True),
         Input("c-strategy", "value"),

@@ -14,9 +14,7 @@ from dashboard.figures.breakdown import breakdown
 from dashboard.frame.cards import aria, card, graph, legend, plain_table, scrolled
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import causes
-from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.measures import shares
@@ -30,9 +28,6 @@ from traces.results.executions import Execution
 from traces.results.timeline_comparison import Comparison
 
 BASELINE = "baseline"
-EXPECTED = (
-    "the .npz that `shardscope execute PLAN --output run.npz` writes; Export > plan.json on Explore gives the plan"
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +60,6 @@ def add(app: Dash, store: Store) -> Page:
     def show(against: str, address: Mapping[str, str], base: str) -> Any:
         return _compared(store, store.read(address["query"])[0], store.read(base)[0], against)
 
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        key = store.executions.put(name, uploads.execution(file, name))
-        return _options(store), key, None
-
-    outputs = Output("against", "data"), Output("against", "value"), Output("execution-problem", "children")
-    on_upload(app, "execution-upload", outputs, keep, lambda error: refused(error, "Not an execution", EXPECTED))
-
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now, baseline, own)
 
@@ -87,7 +75,7 @@ def _page(store: Store, now: Configuration, baseline: Configuration | None, own:
     options = _options(store)
     named = own.get("against", BASELINE)
     against = named if named in [option["value"] for option in options] else BASELINE
-    gone = "" if against == named else f"The run {label(named)} is no longer kept; upload its file again."
+    gone = "" if against == named else f"The run {label(named)} is no longer kept; open its file again."
     base = baseline or replace(now, strategy="data", microbatches=None)
     unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
     choice = dmc.Select(
@@ -99,9 +87,8 @@ def _page(store: Store, now: Configuration, baseline: Configuration | None, own:
             dcc.Store(id="base", data=base.query()),
             dmc.Group([
                 html.H1("Compare", className="page-title"),
-                dmc.Group([choice, drop("execution-upload", "an actual run", ".npz")], align="end", gap="sm"),
+                choice,
             ], justify="space-between", align="end"),
-            html.Div(id="execution-problem", role="alert"),
             html.Div(gone or unpinned, className="figure-note"),
             html.Div(_compared(store, now, base, against), id="compared"),
         ], gap="sm"),

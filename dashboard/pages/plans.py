@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from dashboard.words.sweep import QUANTITIES, interval
 from simulator.units import format_bytes, format_time
 
 ANY = "any"
+PATIENCE_S = 0.6
+"""An answer without news is held back so long, so that the first rows are on the page as soon as they are known."""
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -50,10 +53,15 @@ def add(app: Dash, store: Store) -> Page:
         running=[(Output("plans-tick", "max_intervals"), 0, -1)],
     )
     def draw(tick: int, fits: bool, splits: bool, zero: str, again: str, base: str, seen: Any) -> tuple[Any, ...]:
-        so_far = ranked(base)
-        now = [so_far.words, len(so_far.rows), so_far.over, fits, splits, zero, again]
-        if now == seen:
-            return (no_update,) * 7
+        end_s = time.monotonic() + PATIENCE_S
+        while True:
+            so_far = ranked(base)
+            now = [so_far.words, len(so_far.rows), so_far.over, fits, splits, zero, again]
+            if now != seen:
+                break
+            if time.monotonic() > end_s:
+                return (no_update,) * 7
+            time.sleep(0.03)
         rows = [
             {**row, "title": title(row)} for row in so_far.rows
             if (row["fits"] or not fits) and zero in (ANY, str(row["zero_stage"]))
@@ -78,19 +86,23 @@ def add(app: Dash, store: Store) -> Page:
         return _picked(row) if row else None
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(now)
+        plans.ask(now)  # it is ranked while the browser draws the page
+        return _page(now, now.profile in store.cards)
 
     return content
 
 
 def title(row: Row) -> str:
-    """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3"; of a measured profile by name."""
+    """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3".
+
+    Those of a measured profile have a name, and a schedule."""
     degrees = [f"{name} {row[name]}" for name in DEGREES if row.get(name, 1) > 1]
     named = " × ".join(degrees) if "data" in row else " ".join([row["strategy"], *degrees])
     zero = f", ZeRO-{row['zero_stage']}" if row["zero_stage"] else ""
     zero += f" in groups of {row['shard_group']}" if row["shard_group"] else ""
     again = "" if row["recomputation"] == "none" else f", recomputes {row['recomputation']}"
-    return f"{named or '1 device'}{zero}{again}"
+    more = "".join(f", {words}" for words in row.get("more", ()))
+    return f"{named or '1 device'}{zero}{again}{more}"
 
 
 def best_of_splits(rows: Sequence[Row]) -> list[Row]:
@@ -142,7 +154,8 @@ def _picked(row: Row) -> Any:
     return [html.Div(link), command]
 
 
-def _page(now: Configuration) -> Any:
+def _page(now: Configuration, tokens: bool) -> Any:
+    """tokens: whether it is a model card, whose plans are counted in tokens."""
     filters = [
         dmc.Switch(id="plans-fits", label="only what fits", checked=True, size="sm"),
         dmc.Switch(id="plans-splits", label="one row a split", checked=False, size="sm"),
@@ -156,11 +169,11 @@ def _page(now: Configuration) -> Any:
                      "machine and batch are those of Explore.", className="figure-note"),
             dcc.Store(id="plans-base", data=now.query()),
             dcc.Store(id="plans-seen"),
-            dcc.Interval(id="plans-tick", interval=700),
+            dcc.Interval(id="plans-tick", interval=200),
             html.Div(id="plans-words", **LIVE),
             dmc.Group(filters, gap="md", align="end"),
-            card("plans-table", "Plans (click one for its command)", [_table(), html.Div(id="plans-picked", **LIVE)],
-                 formats=()),
+            card("plans-table", "Plans (click one for its command)",
+                 [_table(tokens), html.Div(id="plans-picked", **LIVE)], formats=()),
             dmc.SimpleGrid([
                 card("plans-steps", "The best, with their 90% ranges",
                      [graph("plans-steps-graph", 300, "Steps of the best plans with their 90% ranges")]),
@@ -178,7 +191,7 @@ def _filter(name: str, title: str, values: Sequence[str]) -> Any:
     return dmc.Select(id=name, label=title, data=[ANY, *values], value=ANY, allowDeselect=False, size="xs", w=130)
 
 
-def _table() -> Any:
+def _table(tokens: bool) -> Any:
     step = QUANTITIES["step_s"]
     columns = [
         column("number", "rank", 70),
@@ -186,8 +199,8 @@ def _table() -> Any:
         column("micro", "micro-batch", 130),
         column("step_s", step.title, 115, step.decimals),
         column("expected", f"90% sure ({step.unit})", 190, sortable=False),
-        column("per_device_per_s", "per s, device", 135, 0, headerTooltip="tokens; of a measured profile samples"),
-        share_column("mfu", "MFU", 80, ".1%"),
+        column("per_device_per_s", f"{'tokens' if tokens else 'samples'}/s, device", 155, 0),
+        share_column("mfu", "MFU", 80, ".1%", hide=not tokens),
         column("gib", "GiB", 80, 1, headerTooltip="of the fullest device, at its peak"),
         share_column("bubble_ratio", "bubble", 100, ".0%"),
         column("fit", "fits", 100),

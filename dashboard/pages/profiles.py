@@ -1,4 +1,4 @@
-"""Profiles: what was measured, on what, how it scales; and upload of one's own."""
+"""Profiles: what was measured, on what, how it scales."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ from dashboard.frame.cards import aria, card, facts, graph
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, table
-from dashboard.frame.upload_field import drop, on_upload, refused
-from dashboard.state import uploads
 from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time
 from simulator.workload import Profile
-
-EXPECTED = "a profile as `shardscope capture` writes it, a model's config.json, or a model card in YAML"
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -62,16 +58,6 @@ def add(app: Dash, store: Store) -> Page:
         profile = shown(key, address)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        is_card = uploads.is_card(file, name)
-        key = store.put_card(file, name) if is_card else store.profiles.put(name, uploads.profile(file, name))
-        title = "Model card uploaded" if is_card else "Profile uploaded"
-        kept = dmc.Alert(f"{key} is kept until the dashboard ends.", title=title, color="green")
-        return profile_options(store), key, kept
-
-    outputs = Output("shown-profile", "data"), Output("shown-profile", "value"), Output("uploaded", "children")
-    on_upload(app, "upload", outputs, keep, lambda error: refused(error, "Not a profile or card", EXPECTED))
-
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, now)
 
@@ -87,8 +73,7 @@ def _page(store: Store, now: Configuration) -> Any:
     return html.Main(
         dmc.Stack([
             html.H1("Profiles", className="page-title"),
-            dmc.Group([choice, drop("upload", "a profile or model card", ".json, .yaml"), link], align="end"),
-            html.Div(id="uploaded", role="alert"),
+            dmc.Group([choice, link], align="end"),
             html.Div(id="provenance"),
             card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
             card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],

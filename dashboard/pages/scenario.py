@@ -14,8 +14,6 @@ from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, table
-from dashboard.frame.upload_field import drop, on_upload, refused
-from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
@@ -26,18 +24,12 @@ from simulator.elastic.scenario import POLICIES
 from simulator.errors import ShardscopeError
 from simulator.units import format_bytes, format_duration, format_time
 
-EXPECTED = (
-    "a scenario as examples/spot-cluster.yaml; here it names a profile of the dashboard, a preset cluster, and "
-    "overheads-spot.yaml"
-)
-
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
     results = ScenarioResults(store)
     keep_in_address(app, Input("scenario", "value"), Input("policy", "value"), Input("incident", "data"))
     _add_account(app, results)
-    _add_upload(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         return _page(store, own)
@@ -59,7 +51,8 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
     )
     def show(key: str | None, policy: str, incident: str | None) -> tuple[Any, ...]:
         if not key:
-            return "There is no scenario: upload one here.", [], message("no scenario"), [], None, None
+            missing = "There is no scenario: drop one here, such as examples/spot-cluster.yaml."
+            return missing, [], message("no scenario"), [], None, None
         try:
             simulated = results.get(key)
         except ShardscopeError as error:
@@ -75,15 +68,6 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
     @app.callback(Output("incident", "data"), Input("incidents", "selectedRows"), prevent_initial_call=True)
     def choose(selected_rows: list[dict[str, Any]] | None) -> Any:
         return selected_rows[0]["id"] if selected_rows else no_update
-
-
-def _add_upload(app: Dash, store: Store) -> None:
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        key = store.scenarios.put(name, uploads.scenario(file, name))
-        return _options(store), key, None
-
-    outputs = Output("scenario", "data"), Output("scenario", "value"), Output("scenario-problem", "children")
-    on_upload(app, "scenario-upload", outputs, keep, lambda error: refused(error, "Not a scenario", EXPECTED))
 
 
 def _options(store: Store) -> list[dict[str, str]]:
@@ -105,9 +89,8 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
             dcc.Store(id="incident", data=own.get("incident")),
             dmc.Group([
                 html.H1("Scenario: membership changes", className="page-title"),
-                dmc.Group([which, drop("scenario-upload", "a scenario", ".yaml")], align="end", gap="sm"),
+                which,
             ], justify="space-between", align="end"),
-            html.Div(id="scenario-problem", role="alert"),
             html.Div(id="scenario-summary", className="detail", **LIVE),
             html.Div(id="scenario-kpis", className="kpis"),
             card("throughput", "Throughput and devices over time (numbers: events below)", 

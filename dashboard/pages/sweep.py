@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,9 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import QUANTITIES, axis_title, best_by_value, interval
-from simulator.errors import ShardscopeError
 from simulator.owned_files import temporary_folder
 from simulator.sweep.chart import value_text
-from simulator.sweep.export import write_csv, write_parquet
+from simulator.sweep.export import write_csv
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -224,33 +222,25 @@ def _list(own: Sequence[Sweep], shown: Sweep) -> Any:
 
 
 def _files(number: int) -> Any:
-    kinds = ("csv", "parquet") if find_spec("pyarrow") else ("csv",)
-    links = [html.A(kind.upper(), href=f"sweep/{number}.{kind}", className="nav-link") for kind in kinds]
-    needs = html.Span("Parquet: pip install pyarrow", className="figure-note")
-    return dmc.Group(["Table:", *links, *([] if "parquet" in kinds else [needs])], gap=8)
+    return dmc.Group(["Table:", html.A("CSV", href=f"sweep/{number}.csv", className="nav-link")], gap=8)
 
 
 def _add_files(app: Dash, sweeps: Sweeps) -> None:
     server: Flask = app.server
 
-    @server.get("/sweep/<int:number>.<kind>")
-    def table(number: int, kind: str) -> Response:
+    @server.get("/sweep/<int:number>.csv")
+    def table(number: int) -> Response:
         sweep = sweeps.get(number)
-        writers = {"csv": (write_csv, "text/csv"), "parquet": (write_parquet, "application/vnd.apache.parquet")}
-        if sweep is None or kind not in writers:
-            abort(404, f"there is no table sweep/{number}.{kind} (any more)")
-        write, media = writers[kind]
+        if sweep is None:
+            abort(404, f"there is no table sweep/{number}.csv (any more)")
         rows = sorted(sweep.rows, key=lambda row: int(row["number"]))  # they come in the order in which they are done
         names = dict.fromkeys(name for row in rows for name in row)
         with temporary_folder() as folder:
-            path = Path(folder) / f"sweep.{kind}"
-            try:
-                write([{name: row.get(name) for name in names} for row in rows], path)
-            except ShardscopeError as error:
-                abort(501, str(error))
+            path = Path(folder) / "sweep.csv"
+            write_csv([{name: row.get(name) for name in names} for row in rows], path)
             content = path.read_bytes()
-        disposition = f'attachment; filename="sweep-{number}.{kind}"'
-        return Response(content, mimetype=media, headers={"Content-Disposition": disposition})
+        disposition = f'attachment; filename="sweep-{number}.csv"'
+        return Response(content, mimetype="text/csv", headers={"Content-Disposition": disposition})
 
 
 def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:

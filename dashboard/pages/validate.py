@@ -14,9 +14,7 @@ from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, scrolled
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, share_column, table
-from dashboard.frame.upload_field import drop, on_upload, refused
 from dashboard.pages._validate_words import details, kpis, machine, rows
-from dashboard.state import uploads
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.published import PublishedSet, published_sets
@@ -25,7 +23,6 @@ from dashboard.state.validations import GROUPINGS, Stored, grouped
 from simulator.errors import UnknownNameError
 from traces.results.validations import DISTURBED, ValidatedRun
 
-EXPECTED = "the validation.json that `shardscope validate` writes"
 _GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")
 _OVER = {"volume": "volume", "memory-error": "memory", "load": "load"}
 
@@ -103,13 +100,6 @@ def _add_choice(app: Dash, store: Store) -> None:
         click = clicks[[f"{name}-graph" for name in _GRAPHS].index(ctx.triggered_id)]
         return click["points"][0].get("customdata", no_update) if click else no_update
 
-    def keep(file: bytes, name: str) -> tuple[Any, ...]:
-        key = store.validations.put(name, Stored(validation=uploads.validation(file, name)))
-        return _options(store), key, None
-
-    outputs = Output("validation", "data"), Output("validation", "value"), Output("validate-problem", "children")
-    on_upload(app, "validate-upload", outputs, keep, lambda error: refused(error, "Not a validation", EXPECTED))
-
 
 def _stored(store: Store, key: str | None) -> Stored | None:
     try:
@@ -144,9 +134,8 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
             dcc.Store(id="own-names", data=["validation", "run", "by"]),
             dmc.Group([
                 html.H1("Validate: predicted against actual", className="page-title"),
-                dmc.Group([which, run, drop("validate-upload", "a validation", ".json")], align="end", gap="sm"),
+                dmc.Group([which, run], align="end", gap="sm"),
             ], justify="space-between", align="end"),
-            html.Div(id="validate-problem", role="alert"),
             html.Div(id="validate-kpis", className="kpis"),
             _above(str(by)),
             html.Div(id="validate-details", **LIVE),

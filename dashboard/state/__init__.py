@@ -7,6 +7,7 @@ inventory      profiles, clusters, runs ... that pages can name: those the serve
                uploaded. No Dash
 measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
                which shard
+recorded       a trace or a log beside the step of the controls, traces of ranks beside each other, in one verdict
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
 store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
 sweep_engine   the processes of one sweep, which can be ended at once
@@ -26,6 +27,7 @@ flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
 hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 simulating     from a configuration to its outcome; every cap is checked before planning
+opening        files that are opened on any page: known by what they hold, shown where that is shown, or answered
 planning       from a configuration to its cluster and its plan
 plans          every plan of a model on so many devices, ranked by the search of `compare`
 published      steps that others measured on GPUs and published, beside what was predicted of them
@@ -35,72 +37,3 @@ warm           what a worker's first simulation loads
 worker_process a worker process, the pipe to it, and where it is forked from
 workers        lanes of work for worker processes, each piece of which can be ended
 """
-
-from dashboard.state.advice import Advice, SimulatedMove, advise
-from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration, from_values
-from dashboard.state.inventory import label
-from dashboard.state.measures import (
-    BUBBLE,
-    COMPUTE,
-    EXPOSED,
-    IDLE,
-    NAMES,
-    OVERLAPPED,
-    Share,
-    layer_loads,
-    shares,
-    traffic,
-    transfer_seconds,
-)
-from dashboard.state.scenarios import ScenarioResults, SimulatedScenario, shipped_scenarios
-from dashboard.state.simulating import Glance, Outcome
-from dashboard.state.store import Store, bundled
-from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
-from dashboard.state.uploads import MOST_UPLOAD_BYTES
-from dashboard.state.validations import GROUPINGS, SHIPPED, Group, Stored, at_hand, grouped
-
-__all__ = [
-    "BUBBLE",
-    "CANCELLED",
-    "COMPUTE",
-    "DONE",
-    "EXPOSED",
-    "GROUPINGS",
-    "IDLE",
-    "MOST_DEVICES",
-    "MOST_MICROBATCHES",
-    "MOST_SAMPLES",
-    "MOST_UPLOAD_BYTES",
-    "NAMES",
-    "OVERLAPPED",
-    "OWN",
-    "PARAMETERS",
-    "PAUSED",
-    "RUNNING",
-    "SHIPPED",
-    "Advice",
-    "Configuration",
-    "Glance",
-    "Group",
-    "Outcome",
-    "ScenarioResults",
-    "Share",
-    "SimulatedMove",
-    "SimulatedScenario",
-    "Store",
-    "Stored",
-    "Sweep",
-    "Sweeps",
-    "advise",
-    "at_hand",
-    "bundled",
-    "configuration_of",
-    "from_values",
-    "grouped",
-    "label",
-    "layer_loads",
-    "shares",
-    "shipped_scenarios",
-    "traffic",
-    "transfer_seconds",
-]

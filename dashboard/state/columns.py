@@ -70,9 +70,9 @@ class Column:
 def columns_of(profile: Profile, plan: Plan, most: int = MOST_COLUMNS) -> tuple[Column, ...]:
     """At most `most` columns that hold every layer once, from first to last."""
     columns = [_column(profile, plan, stretch) for stretch in stretches(profile)]
-    while len(columns) > most and (run := _longest_repeat([_split_alike(column) for column in columns])):
+    while len(columns) > most and (run := longest_repeat([_split_alike(column) for column in columns])):
         columns = _folded(columns, *run, whole=True, most=most)
-    while len(columns) > most and (run := _longest_repeat([_built_alike(column) for column in columns])):
+    while len(columns) > most and (run := longest_repeat([_built_alike(column) for column in columns])):
         columns = _folded(columns, *run, whole=False, most=most)
     while len(columns) > most:
         columns = _neighbours_joined(profile, columns)
@@ -123,10 +123,10 @@ def _built_alike(column: Column) -> object:
     return kind, column.times, len(column.lanes), column.skips, column.open_lanes, bool(column.join)
 
 
-def _longest_repeat(marks: Sequence[object]) -> tuple[int, int, int] | None:
+def longest_repeat(marks: Sequence[object], longest: int = _LONGEST_PERIOD) -> tuple[int, int, int] | None:
     """(first, period, repeats) of the run of equal periods that folding shortens the most, None where none repeats."""
     best: tuple[int, int, int] | None = None
-    for period in range(1, _LONGEST_PERIOD + 1):
+    for period in range(1, longest + 1):
         first = 0
         while first + 2 * period <= len(marks):
             length = period

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from dashboard.state.columns import longest_repeat
+from dashboard.state.device_groups import DeviceGroup
 from simulator.plan import Plan
 from simulator.taskgraph import Ints
 from simulator.workload import Profile
@@ -27,6 +28,12 @@ class DeviceGrid:
         """e.g. "data 2 × tensor 2 × pipeline 2"."""
         pipeline, data, tensor = self.devices.shape
         return f"data {data} × tensor {tensor} × pipeline {pipeline}"
+
+    @property
+    def stages(self) -> list[DeviceGroup]:
+        """The devices of each stage."""
+        flat = self.devices.reshape(len(self.devices), -1).tolist()
+        return [DeviceGroup(name=f"stage {i}", devices=tuple(stage)) for i, stage in enumerate(flat, start=1)]
 
     def stage_of(self, device: int) -> int:
         """The stage that a device computes, 0 for one that computes none."""
@@ -55,37 +62,17 @@ def grid_of(profile: Profile, plan: Plan) -> DeviceGrid | None:
 
 
 def block_in(profile: Profile, layers: tuple[int, ...]) -> range:
-    """The layers of the block that repeats most heavily, one of its repeats in the middle of a stage's `layers`.
+    """The layers of the block whose repeats cover most, one of them in the middle of a stage's `layers`.
 
     Empty where the network repeats nothing, or the stage holds no whole block.
     """
-    repeated = list(_repeated(profile))
-    if not repeated:
-        return range(0)
-    seconds = [layer.forward_s + layer.backward_s for layer in profile.layers]
-    every = max(repeated, key=lambda runs: sum(seconds[runs[0].start : runs[-1].stop]))
-    whole = [run for run in every if set(layers).issuperset(run)]
-    return whole[len(whole) // 2] if whole else range(0)
-
-
-def _repeated(profile: Profile) -> Iterator[list[range]]:
-    """Runs of layers of the same kinds and joins that follow each other; where several do, those that cover most."""
     marks = [
         (layer.kind, tuple(i - profile.index[name] for name in layer.inputs)) for i, layer in enumerate(profile.layers)
     ]
-    at = 0
-    while at < len(marks):
-        length, count = max(
-            ((n, _repeats(marks, at, n)) for n in range(1, _LONGEST + 1)),
-            key=lambda each: (each[0] * (each[1] - 1), -each[0]),
-        )
-        if count > 1:
-            yield [range(at + i * length, at + (i + 1) * length) for i in range(count)]
-        at += length * count if count > 1 else 1
-
-
-def _repeats(marks: Sequence[object], at: int, length: int) -> int:
-    block, count = marks[at : at + length], 1
-    while len(block) == length and marks[at + count * length : at + (count + 1) * length] == block:
-        count += 1
-    return count
+    run = longest_repeat(marks, _LONGEST)
+    if run is None:
+        return range(0)
+    first, length, count = run
+    every = [range(first + i * length, first + (i + 1) * length) for i in range(count)]
+    whole = [block for block in every if set(layers).issuperset(block)]
+    return whole[len(whole) // 2] if whole else range(0)

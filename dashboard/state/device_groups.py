@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,32 +27,30 @@ class DeviceGroup:
         return "1 device" if len(self.devices) == 1 else f"{len(self.devices)} devices"
 
 
-def device_groups(cluster: Cluster, opened: int | None = None, *, servers: bool = True) -> tuple[DeviceGroup, ...]:
-    """Every device alone up to MOST_ALONE of them, else nodes, else runs of nodes, at most MOST_GROUPS groups.
+def device_groups(
+    cluster: Cluster, opened: int | None = None, *, servers: bool = True, most: int = MOST_GROUPS
+) -> tuple[DeviceGroup, ...]:
+    """Every device alone up to MOST_ALONE of them, else nodes, else runs of nodes, at most `most` groups.
 
     opened: the group whose devices are wanted instead, each alone (or in nodes, where they are still too many).
     servers: whether parameter servers count, which stand alone.
     """
     count = len(cluster.devices) if servers else cluster.workers
-    return _opened(cluster, tuple(range(count)), opened)
-
-
-def _opened(cluster: Cluster, devices: tuple[int, ...], opened: int | None) -> tuple[DeviceGroup, ...]:
-    groups = _groups(cluster, devices)
-    if opened is None or len(groups) == len(devices) or not 0 <= opened < len(groups):
+    groups = _groups(cluster, tuple(range(count)), most)
+    if opened is None or len(groups) == count or not 0 <= opened < len(groups):
         return groups
-    return _groups(cluster, groups[opened].devices)
+    return _groups(cluster, groups[opened].devices, most)
 
 
-def _groups(cluster: Cluster, devices: tuple[int, ...]) -> tuple[DeviceGroup, ...]:
-    names = _names(cluster, devices)
+def _groups(cluster: Cluster, devices: tuple[int, ...], most: int) -> tuple[DeviceGroup, ...]:
+    names = short_names(cluster, devices)
     if len(devices) <= MOST_ALONE:
         return tuple(DeviceGroup(name=names[i], devices=(device,)) for i, device in enumerate(devices))
     nodes: dict[str, list[int]] = {}
     for device in devices:
         nodes.setdefault(cluster.devices[device].host, []).append(device)
     hosts = list(nodes)
-    size = -(-len(hosts) // MOST_GROUPS)
+    size = -(-len(hosts) // most)
     groups = []
     for first in range(0, len(hosts), size):
         members = hosts[first : first + size]
@@ -71,9 +70,9 @@ def slowest(groups: tuple[DeviceGroup, ...], report: Report) -> tuple[int, ...]:
     return tuple(max(group.devices, key=lambda device: float(seconds[device])) for group in groups)
 
 
-def _names(cluster: Cluster, devices: tuple[int, ...]) -> list[str]:
-    """Device names without the host where all are of one host."""
-    names = [cluster.devices[device].name for device in devices]
+def short_names(cluster: Cluster, devices: Iterable[int] | None = None) -> list[str]:
+    """Names of all devices, or of these, without the host where all are of one host."""
+    names = [cluster.devices[device].name for device in (range(len(cluster.devices)) if devices is None else devices)]
     prefixes = {name.rpartition("/")[0] for name in names}
     return [name.rpartition("/")[2] for name in names] if len(prefixes) == 1 else names
 

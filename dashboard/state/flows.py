@@ -70,7 +70,7 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
     replicated, pieces, holders = _replicated(model)
     shards, targets = _crossing(graph, layers)
     return Flows(
-        seconds=_seconds(graph, layers, len(cluster.devices))[:, : cluster.workers],
+        seconds=layer_seconds(run, cluster),
         producer=producer,
         reader=reader,
         edge_bytes=edge_bytes,
@@ -163,11 +163,13 @@ def _replicated(model: ShardedModel) -> tuple[Floats, Ints, Ints]:
     return held, pieces, holders
 
 
-def _seconds(graph: TaskGraph, layers: int, devices: int) -> Floats:
+def layer_seconds(run: Run, cluster: Cluster) -> Floats:
+    """Compute seconds of each layer on each worker, shape (layers, workers)."""
+    graph, layers, devices = run.graph, len(run.graph.layer_names), len(cluster.devices)
     computes = ~graph.is_transfer & (graph.layer >= 0)
     cell = graph.layer[computes] * devices + graph.device[computes]
     sums = np.bincount(cell, weights=graph.seconds[computes], minlength=layers * devices)
-    return sums.astype(np.float64).reshape(layers, devices)
+    return sums.astype(np.float64).reshape(layers, devices)[:, : cluster.workers]
 
 
 def _received(graph: TaskGraph, layers: int, devices: int) -> Floats:

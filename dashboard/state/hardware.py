@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 
 from simulator.cluster import Cluster
+from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.training_stack import accelerator_of
 from simulator.report.metrics import Report
 from simulator.workload import Profile
 
-_PRODUCTS = ("V100", "A100", "GH200", "H100", "H200", "P100", "T4", "MI250", "A6000", "Xeon", "CPU")
-_PEAK_FLOP_PER_S = {
-    ("V100", "float32"): 15.7e12, ("V100", "float16"): 125e12,
-    ("A100", "float32"): 19.5e12, ("A100", "tf32"): 156e12, ("A100", "float16"): 312e12, ("A100", "bfloat16"): 312e12,
-    ("H100", "float32"): 67e12, ("H100", "tf32"): 494e12, ("H100", "float16"): 989e12, ("H100", "bfloat16"): 989e12,
-    ("P100", "float32"): 10.6e12, ("P100", "float16"): 21.2e12, ("T4", "float32"): 8.1e12, ("T4", "float16"): 65e12,
-}  # fmt: skip
-"""Dense peaks of NVIDIA's data sheets (V100 SXM2, A100 SXM4, H100 SXM5, P100 SXM2, T4), by precision."""
+_PRODUCTS = (
+    *dict.fromkeys(name.partition("-")[0].upper() for name in ACCELERATORS), "P100", "T4", "A6000", "Xeon", "CPU"
+)  # fmt: skip
 _SEQUENCES = ("attention", "transformer", "embedding")
 
 
@@ -38,11 +35,13 @@ def mismatch(profile: Profile, cluster: Cluster) -> str:
 def utilisation(profile: Profile, cluster: Cluster, report: Report) -> float | None:
     """Model FLOP per second over the devices' peak; the backward pass counts twice the forward. None where unknown."""
     kind = product(cluster.devices[0].kind)
-    peak = _PEAK_FLOP_PER_S.get((kind, profile.dtype))
     flops = 3 * sum(layer.flops for layer in profile.layers) * report.batch_size / profile.batch_size
-    if peak is None or not flops or not report.step_s or kind != product(profile.device):
+    if kind.lower() not in ACCELERATORS or kind != product(profile.device) or not flops or not report.step_s:
         return None
-    return flops / report.step_s / (peak * cluster.workers)
+    sheet = accelerator(accelerator_of(cluster))
+    others = {"float32": sheet.fp32_flops_per_s, "tf32": sheet.tf32_flops_per_s}
+    peak = others.get(profile.dtype, sheet.flops_per_s)
+    return flops / report.step_s / (peak * cluster.workers) if peak else None
 
 
 def sequence_length(profile: Profile) -> int:

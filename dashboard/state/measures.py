@@ -69,15 +69,6 @@ def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
     return traffic_matrix(run.graph, len(cluster.devices), kinds)
 
 
-def layer_loads(run: Run, cluster: Cluster) -> Floats:
-    """Compute seconds of each layer on each worker, shape (layers, workers)."""
-    graph = run.graph
-    seconds = np.zeros((len(graph.layer_names), len(cluster.devices)))
-    computes = ~graph.is_transfer & (graph.layer >= 0)
-    np.add.at(seconds, (graph.layer[computes], graph.device[computes]), graph.seconds[computes])
-    return seconds[:, : cluster.workers]
-
-
 def transfer_seconds(run: Run, layer: int) -> float:
     """Seconds during which a tensor of `layer` (activation or its gradient) is in flight."""
     graph, timeline = run.graph, run.timeline

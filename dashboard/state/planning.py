@@ -17,6 +17,10 @@ from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
 Tell = Callable[[str], None]
+_OPTIONS = (
+    "microbatches", "seed", "effort", "imbalance", "tensor", "pipeline", "context", "expert", "recomputation",
+)  # fmt: skip
+"""Options of strategies under the names of a configuration's fields."""
 
 
 def batch_of(configuration: Configuration, profile: Profile) -> int:
@@ -53,35 +57,19 @@ def build_plan(
     """The strategy's plan; controls that are of no use to it are left alone."""
     used = partitioners.applicable(
         configuration.strategy,
-        microbatches=configuration.microbatches,
-        seed=configuration.seed,
-        effort=configuration.effort,
-        imbalance=configuration.imbalance,
-        tensor=configuration.tensor,
-        pipeline=configuration.pipeline,
-        context=configuration.context,
-        expert=configuration.expert,
         chunks=configuration.chunks or None,
-        recomputation=configuration.recomputation,
         progress=tell,
+        **{name: getattr(configuration, name) for name in _OPTIONS},
     )
+    shares = configuration.strategy in SHARES_STATES
+    states = ParameterStates(stage=configuration.zero_stage, group=configuration.shard_group)
     step = StepSettings(
         batch_size=batch_of(configuration, profile),
         microbatches=used.pop("microbatches", None),
         schedule=None if configuration.schedule == OWN else configuration.schedule,
         synchronisation=Synchronisation(collective=configuration.collective, overlap=configuration.overlap),
-        optimizer_state=_optimizer_state(configuration, profile),
-        states=_states(configuration),
+        optimizer_state=OPTIMIZERS.get(configuration.optimizer, optimizer_state_of(profile)),
+        states=states if shares else ParameterStates(),
         runtime=runtime,
     )
     return partitioners.make_plan(configuration.strategy, profile, cluster, step, **used)
-
-
-def _states(configuration: Configuration) -> ParameterStates:
-    if configuration.strategy not in SHARES_STATES:
-        return ParameterStates()
-    return ParameterStates(stage=configuration.zero_stage, group=configuration.shard_group)
-
-
-def _optimizer_state(configuration: Configuration, profile: Profile) -> float:
-    return optimizer_state_of(profile) if configuration.optimizer == OWN else OPTIMIZERS[configuration.optimizer]

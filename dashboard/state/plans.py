@@ -250,6 +250,8 @@ def _choice_row(
     now: Configuration, choice: partitioners.StrategyChoice, plan: Plan, report: Report, interval: StepInterval
 ) -> Row:
     own, schedule = choice.own, choice.step.schedule or OWN
+    strange = {name: value for name, value in own.items() if not hasattr(now, name)}
+    other = [name if value is True else f"{name} {value}" for name, value in strange.items() if value is not False]
     degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
     opened = replace(
         now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
@@ -257,13 +259,12 @@ def _choice_row(
         recomputation=own.get("recomputation", "none"), schedule=schedule,
         **degrees,
     )  # fmt: skip
-    query = (
-        opened.query() if all(hasattr(opened, name) for name in own) else ""
-    )  # Explore has no control for the others
+    query = "" if strange else opened.query()  # Explore has no control for the others
     return {
         **degrees, **_figures(report, interval), "strategy": choice.strategy, "zero_stage": plan.states.stage,
         "recomputation": opened.recomputation, "shard_group": opened.shard_group,
         "micro": f"{plan.microbatches}", "command": "", "query": query,
+        "more": [*([schedule] if choice.step.schedule else []), *other],
         "per_device_per_s": report.samples_per_s / now.devices,
     }  # fmt: skip
 

@@ -51,6 +51,10 @@ PARAMETERS: Mapping[str, str] = {
     "schedule": "dataflow, gpipe, 1f1b",
 }
 """What can be swept, and an example of its values."""
+_HELD = (
+    "cluster", "devices", "batch_size", "collective", "overlap", "seed", "effort", *DEGREES, "recomputation",
+)  # fmt: skip
+_HELD_IF_SET = ("chunks", "shard_group", "zero_stage", "microbatches")
 OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "chunks", "recomputation"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
@@ -235,30 +239,11 @@ def _require_short(name: str, text: str) -> None:
 
 def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:
     """The parameters of a sweep that hold still at what the controls say."""
-    parameters: dict[str, Any] = {
-        "cluster": base.cluster,
-        "devices": base.devices,
-        "batch_size": base.batch_size or batch_size,
-        "collective": base.collective,
-        "overlap": base.overlap,
-        "seed": base.seed,
-        "effort": base.effort,
-        "tensor": base.tensor,
-        "pipeline": base.pipeline,
-        "context": base.context,
-        "expert": base.expert,
-        "recomputation": base.recomputation,
-    }
+    parameters: dict[str, Any] = {name: getattr(base, name) for name in _HELD}
+    parameters |= {"batch_size": batch_size} if base.batch_size is None else {}
+    parameters |= {name: getattr(base, name) for name in _HELD_IF_SET if getattr(base, name)}
     if base.optimizer != OWN:
         parameters["optimizer_state"] = OPTIMIZERS[base.optimizer]
-    if base.chunks:
-        parameters["chunks"] = base.chunks
-    if base.shard_group:
-        parameters["shard_group"] = base.shard_group
-    if base.zero_stage:
-        parameters["zero_stage"] = base.zero_stage
-    if base.microbatches is not None:
-        parameters["microbatches"] = base.microbatches
     if base.schedule != OWN:
         parameters["schedule"] = base.schedule
     if base.speed != 1:
@@ -283,13 +268,11 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     plain = store.usual_cluster(replace(base, devices=changes["devices"]))
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
-        for quantity, of_preset in (
-            ("bandwidth_bytes_per_s", link.nominal_bytes_per_s),
-            ("latency_s", link.latency_s),
-        ):
+        of_preset = {"bandwidth_bytes_per_s": link.nominal_bytes_per_s, "latency_s": link.latency_s}
+        for quantity, value_of_preset in of_preset.items():
             value = row.get(f"{tier}_{quantity}")
             if value is not None:
-                changes[f"{tier}_{quantity.partition('_')[0]}"] = value / of_preset
+                changes[f"{tier}_{quantity.partition('_')[0]}"] = value / value_of_preset
     return replace(base, **changes)
 
 

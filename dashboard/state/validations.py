@@ -35,7 +35,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Runs with something in common, worst first, and the mean of their absolute and of their signed errors."""
+    """Runs with something in common, worst first, and the mean of their absolute errors."""
 
     name: str
     outcomes: tuple[ValidatedRun, ...]
@@ -44,11 +44,6 @@ class Group:
     def mean_absolute_error(self) -> float:
         """Of the predicted steps, as a ratio to the actual ones."""
         return sum(abs(outcome.error) for outcome in self.outcomes) / len(self.outcomes)
-
-    @property
-    def bias(self) -> float:
-        """Mean signed error: below 0 is predicted too fast."""
-        return sum(outcome.error for outcome in self.outcomes) / len(self.outcomes)
 
 
 def at_hand(path: Path | None = None) -> dict[str, Stored]:

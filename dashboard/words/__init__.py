@@ -8,8 +8,3 @@ partition   the partition figure in words: its head, its heaviest nets, and the 
 sweep       a sweep's quantities, each in one unit, and where which strategy wins
 volume      what plans move, in one unit for a page
 """
-
-from dashboard.words.comparison import ComparedQuantity, measured, results, settings
-from dashboard.words.kpis import Kpi, difference, kpis
-
-__all__ = ["ComparedQuantity", "Kpi", "difference", "kpis", "measured", "results", "settings"]

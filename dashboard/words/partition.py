@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +21,12 @@ _HEAVIEST = 10
 class NetLine:
     """Nets of one producer with the same readers: how many, the connectivity - 1 of the widest, bytes, their share.
 
-    between: bytes of them that cross between nodes. layers: the producer, then its readers. gradients: whether they
-    hold a parameter together.
+    producer, readers: blocks, named as in the figure. layer: the producer's own name. between: bytes between nodes.
+    layers: the producer, then its readers. gradients: whether they hold a parameter together.
     """
 
     producer: str
+    layer: str
     readers: str
     nets: int
     connectivity: int
@@ -36,29 +37,29 @@ class NetLine:
     gradients: bool
 
 
-def heaviest_nets(profile: Profile, flows: Flows) -> list[NetLine]:
+def heaviest_nets(profile: Profile, flows: Flows, columns: Sequence[Column]) -> list[NetLine]:
     """The ten lines with the most bytes; activations count there and back, as the plan's communication volume does."""
-    names, total = [layer.name for layer in profile.layers], flows.total_bytes or 1.0
-    lines = []
-    for layer, amounts in enumerate(flows.activation_bytes):
-        size, far = float(amounts.sum()), float(amounts[BETWEEN])
-        readers = [r for p, r in zip(flows.producer.tolist(), flows.reader.tolist(), strict=True) if p == layer]
-        if size > 0:
-            more = f" and {len(readers) - 2} more" if len(readers) > 2 else ""
-            lines.append(NetLine(
-                producer=names[layer], readers="→ " + ", ".join(names[r] for r in readers[:2]) + more,
-                nets=int(flows.crossing_shards[layer]), connectivity=int(flows.crossing_targets[layer]), bytes=size,
-                between=far, share=size / total, layers=(layer, *readers), gradients=False,
-            ))  # fmt: skip
-    for layer, amounts in enumerate(flows.gradient_bytes):
-        size, far = float(amounts.sum()), float(amounts[BETWEEN])
-        if size > 0:
-            lines.append(NetLine(
-                producer=names[layer], readers="gradients of its copies", nets=int(flows.replica_pieces[layer]),
-                connectivity=int(flows.replica_devices[layer]) - 1, bytes=size, between=far, share=size / total,
-                layers=(layer,), gradients=True,
-            ))  # fmt: skip
-    return sorted(lines, key=lambda line: -line.bytes)[:_HEAVIEST]
+    tables = (flows.activation_bytes, flows.gradient_bytes)
+    nets = [(size, layer, bool(k)) for k, table in enumerate(tables) for layer, size in enumerate(table.sum(axis=1))]
+    heaviest = sorted((net for net in nets if net[0] > 0), key=lambda net: -net[0])[:_HEAVIEST]
+    block = {layer: column.title for column in columns for layer in column.layers}
+    return [_net_line(profile, flows, block, layer, gradients) for _, layer, gradients in heaviest]
+
+
+def _net_line(profile: Profile, flows: Flows, block: Mapping[int, str], layer: int, gradients: bool) -> NetLine:
+    amounts = (flows.gradient_bytes if gradients else flows.activation_bytes)[layer]
+    pairs = zip(flows.producer.tolist(), flows.reader.tolist(), strict=True)
+    readers = [] if gradients else [reader for producer, reader in pairs if producer == layer]
+    blocks = list(dict.fromkeys(block[reader] for reader in readers))
+    more = f" and {len(blocks) - 2} more" if len(blocks) > 2 else ""
+    return NetLine(
+        producer=block[layer], layer=profile.layers[layer].name,
+        readers="gradients of its copies" if gradients else "→ " + ", ".join(blocks[:2]) + more,
+        nets=int((flows.replica_pieces if gradients else flows.crossing_shards)[layer]),
+        connectivity=int(flows.replica_devices[layer]) - 1 if gradients else int(flows.crossing_targets[layer]),
+        bytes=float(amounts.sum()), between=float(amounts[BETWEEN]), share=float(amounts.sum()) / flows.total_bytes,
+        layers=(layer, *readers), gradients=gradients,
+    )  # fmt: skip
 
 
 def head_sentence(columns: Sequence[Column], now: Glance, data: Glance | None, workers: int) -> str:

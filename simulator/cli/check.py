@@ -104,47 +104,34 @@ def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:
 def _print(
     recorded: RecordedPhases, predicted: Mapping[str, float], done: Run, device: int, interval: StepInterval
 ) -> None:
-    console, step_s, plan_s = _tables.new_console(), recorded.step_s, interval.middle_s
-    count = len(recorded.steps_s)
-    between = f", the median of {count} ({_range(min(recorded.steps_s), max(recorded.steps_s))})" if count > 1 else ""
-    error = f"error of the prediction {plan_s / step_s - 1:+.1%}"
-    _tables.say(console, f"recorded {format_time(step_s)}{between}; predicted {format_time(plan_s)}, {error}")
-    inside = interval.low_s <= step_s <= interval.high_s
-    expected = _range(interval.low_s, interval.high_s)
-    _tables.say(console, f"{'inside' if inside else 'outside'} the 90% range of the prediction, {expected}")
+    from simulator.report.step_causes import beside, farthest_off
+
+    console = _tables.new_console()
+    for line in beside(recorded.steps_s, interval):
+        _tables.say(console, line)
     name = f"device {device} {done.report.devices[device].name}"
-    console.print("", _by_cause(name, recorded, predicted, step_s - done.report.step_s))
+    console.print("", _by_cause(name, recorded, predicted, recorded.step_s - done.report.step_s))
     if recorded.causes_s:
-        longer = {cause: seconds - predicted[cause] for cause, seconds in recorded.causes_s.items()}
-        cause = max(longer, key=lambda name: abs(longer[name]))
-        share = abs(longer[cause]) / step_s
-        _tables.say(console, f"\nfarthest off: {cause}, {_signed(longer[cause])} ({share:.0%} of the recorded step)")
-        _tables.say(console, "a collective's kernel also waits for the slowest rank, so traces hold waits there")
+        console.print("")
+        for line in farthest_off(recorded.causes_s, predicted):
+            _tables.say(console, line)
 
 
 def _by_cause(
     name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float
 ) -> _tables.TextTable:
     """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
+    from simulator.report.step_causes import alone, signed
+
     if recorded.causes_s:
         table = _tables.new_table(name, "predicted", "recorded", "longer", "error")
         for cause, seconds in predicted.items():
             actual = recorded.causes_s[cause]
             error = f"{seconds / actual - 1:+.1%}" if actual else "-"
-            table.add_row(cause, format_time(seconds), format_time(actual), _signed(actual - seconds), error)
+            table.add_row(cause, format_time(seconds), format_time(actual), signed(actual - seconds), error)
         return table
     table = _tables.new_table(name, "predicted", "share", "alone it would be")
     total = sum(predicted.values())
-    for cause, seconds in predicted.items():
-        factor = 1 + longer_s / seconds if seconds else 0.0
-        words = f"{factor:.2f}x as long" if factor > 0 else "not enough"
-        table.add_row(cause, format_time(seconds), f"{seconds / total:.1%}", words)
+    for cause, words in alone(predicted, longer_s).items():
+        table.add_row(cause, format_time(predicted[cause]), f"{predicted[cause] / total:.1%}", words)
     return table
-
-
-def _range(low_s: float, high_s: float) -> str:
-    return f"{format_time(low_s)} to {format_time(high_s)}"
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"

@@ -114,7 +114,8 @@ def read_log(path: Path) -> RunLog:
             raise InputError(f"{path}: it has more than {MOST_STEPS:,} steps; give a part of it")
     if not steps:
         seen = f"{lines:,} lines that mention steps or tokens" if lines else "no line of a training log"
-        raise InputError(f"{path}: it says no step's time, tokens/s, TFLOP/s or MFU: {seen} recognised")
+        times = "times alone have units, e.g. 412ms 405ms"
+        raise InputError(f"{path}: it says no step's time, tokens/s, TFLOP/s or MFU: {seen} recognised; {times}")
     counts = {kind: sum(row.get(kind, 0) > 0 for row in steps) for kind in SPEEDS}
     kind = next(kind for kind in SPEEDS if counts[kind] >= 0.5 * max(counts.values()))
     used = [(row, mark) for row, mark in zip(steps, marks, strict=True) if row.get(kind, 0) > 0]

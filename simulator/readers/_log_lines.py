@@ -27,6 +27,7 @@ FIELDS: Mapping[str, tuple[tuple[str, re.Pattern[str], float], ...]] = {
         _pattern("train_step_timing in s"), _pattern("Step Time"),  # NeMo
         _pattern(r"iter time \(s\)"),  # DeepSpeed
         _pattern(r"(?:current )?step[ _]time(?: \(s\)|_s)?"), _pattern("time_metrics/end_to_end\\(s\\)"),
+        ("step time", re.compile(rf"\bstep time {NUMBER} ()ms"), 1e-3),  # an exported script
     ),
     "device_tokens_per_s": (
         _pattern("(?:tps|wps)"),  # torchtitan

@@ -13,6 +13,7 @@ _kineto            a profile out of recordings
 _recording         a trace as spans of host threads and work of the GPU
 _step_bounds       which spans and work each recorded step holds
 _recorded_phases   recorded steps by cause, or their times alone
+_rank_verdict      who is late among the ranks of a step, why, and what would shorten it, in words
 _recorded_input    batch size, sample and precision out of recorded shapes
 _attribution       whose every kernel is
 _alignment         longest common subsequence

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.errors import InputError
-from traces.imports import kineto
 from traces.imports._collectives import collective_call, group_of, is_collective
 from traces.imports._recording import read_recording
-from traces.imports._registry import head
+from traces.imports._registry import is_trace
 from traces.imports._step_bounds import by_step, launched_s, step_bounds
 
 MEETING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -81,7 +80,7 @@ def read_ranks(folder: Path, progress: Callable[[str], None] | None = None) -> l
     """The traces in a folder, one by one, as each holds far more than is kept of it; numbered in their order where they
     do not say their ranks. Other files are left alone. Raises as `read_rank`, and where there are fewer than two."""
     files = [path for path in sorted(folder.iterdir()) if path.name.endswith((".json", ".json.gz"))]
-    paths = [path for path in files if kineto.recognises(head(path), path)]
+    paths = [path for path in files if is_trace(path)]
     if len(paths) < 2:
         had = f"{len(paths)} trace{'s' * (len(paths) != 1)} of torch.profiler (.json, .json.gz)"
         raise InputError(f"{folder} holds {had}; ranks are compared from two on, one trace of the same step each")

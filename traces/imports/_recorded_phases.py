@@ -8,7 +8,6 @@ a text of times       "412 ms 405 ms ...", or a log with Megatron-LM's "elapsed 
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,20 +16,17 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from simulator.files import kind_of_file
+from simulator.readers._log import read_log
+from simulator.readers._times import times_alone
 from simulator.report.step_causes import CAUSES, EXPOSED, WAITING
-from simulator.units import parse_time
-from traces.imports import kineto
 from traces.imports._collectives import is_collective
 from traces.imports._recording import BACKWARD, Recording, Span, Work, read_recording
+from traces.imports._registry import is_trace
 from traces.imports._step_bounds import by_step, covered_s, launched_s, step_bounds
-from traces.imports._text import read_text
 
-LOG_BYTES = 200_000_000
 MOST_BETWEEN = 0.05
 """Of a step: a longer gap after the one before means that others were not recorded between them."""
 _COMMUNICATES = ("gloo:", "nccl:", "c10d::", "record_param_comms")
-_ITERATION = re.compile(r"(?:elapsed time per iteration \(ms\): *|\bstep time )([0-9.]+)")
-_SPACED_UNIT = re.compile(r"(?<=[0-9.])[ \t]+(?=(ns|us|µs|ms|s)\b)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,36 +50,17 @@ def read_phases(path: Path) -> RecordedPhases:
     """The recorded steps in a file. Raises InputError where it holds none, OSError when it is unreadable."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
-    text = "" if packed else read_text(path, LOG_BYTES)
-    if packed or kineto.recognises(text[:8192], path):
+    if packed or is_trace(path):
         return _of_trace(read_recording(path))
-    steps_s = tuple(_times(text, path))
-    if not steps_s:
-        raise InputError(f"{path}: it holds no step time; write them with units, e.g. 412ms 405ms, or give a trace")
-    return RecordedPhases(steps_s=steps_s, causes_s={})
-
-
-def _times(text: str, path: Path) -> Iterator[float]:
-    iterations = _ITERATION.findall(text)
-    if iterations:
-        yield from (_positive(f"{number}ms", path) for number in iterations)
-        return
-    for word in re.split(r"[\s,;]+", _SPACED_UNIT.sub("", text)):
-        if word:
-            yield _positive(word, path)
-
-
-def _positive(text: str, path: Path) -> float:
     try:
-        seconds = parse_time(text)
+        log = times_alone(path) or read_log(path)
     except InputError:
         if kind := kind_of_file(path):
             raise InputError(f"{path}: this is a {kind}: a file of step times, or a trace, is needed here") from None
-        rule = "step times have units, e.g. 412ms; other files are traces of torch.profiler"
-        raise InputError(f"{path}: {text[:40]!r} is no time: {rule}") from None
-    if seconds <= 0:
-        raise InputError(f"{path}: time {text!r}: a step takes longer than 0")
-    return seconds
+        raise
+    if log.kind != "step_s":
+        raise InputError(f"{path}: it says {log.kind} and no step's time: --launch or --config say what it means")
+    return RecordedPhases(steps_s=log.speeds, causes_s={})
 
 
 def _of_trace(recording: Recording) -> RecordedPhases:

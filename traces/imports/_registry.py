@@ -9,12 +9,14 @@ from __future__ import annotations
 import importlib
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
 from simulator.errors import InputError, MissingExtraError
 from simulator.files import kind_of_file
+from traces.imports import kineto
 from traces.imports._imported import Imported, ImportOptions
 
 HEAD_BYTES = 8192
@@ -55,6 +57,18 @@ def recognised(path: Path) -> ModuleType:
     ours = kind_of_file(path)
     what = f"this is a {ours}, which needs no import" if ours else "it is of no known format"
     raise InputError(f"{path}: {what}; known: {', '.join(formats())}")
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is a trace of torch.profiler."""
+    return kineto.recognises(head(path), path)
+
+
+def is_measurement(path: Path) -> bool:
+    """Whether a format knows a file."""
+    with suppress(InputError):
+        return bool(recognised(path))
+    return False
 
 
 def head(path: Path) -> str:
