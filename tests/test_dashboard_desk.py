@@ -42,6 +42,14 @@ PATIENT_S = 600.0
 """As long as anything that surely comes may take, on a machine that others keep busy."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_tab_is_gone() -> Iterator[None]:
+    """A tab here asks once: it is not taken to be closed while a busy machine starts a process for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk_module, "GONE_S", PATIENT_S)
+        yield
+
+
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     """With workers that give way to nobody and are given up by nobody, however busy the machine."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
@@ -37,8 +38,11 @@ def test_gradients_of_uneven_shares_are_unbiased() -> None:
     assert_equal_training(script_of(plan, cluster), 2)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ["resnet_small", "vgg_small"])
+PAIRS = [(name, strategy) for strategy in STRATEGIES for name in ("resnet_small", "vgg_small")]
+IN_TURN = [2 * number + number % 2 for number in range(len(STRATEGIES))]
+
+
+@pytest.mark.parametrize(("name", "strategy"), laws.some(PAIRS, *IN_TURN))
 def test_gradients_of_the_small_networks_of_the_zoo(name: str, strategy: str) -> None:
     plan = made(strategy, ZOO[name], batch_size=4, grid=(2, 2))
     assert_equal_training(script_of(plan, network=ZOO[name]))

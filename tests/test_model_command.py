@@ -11,7 +11,7 @@ from simulator.cli import main
 from simulator.files import read_profile
 from simulator.language_models.training_stack import nearest_stack, read_stack
 
-ROW = "8B,32,4096,32,14336,131072,4096,0"
+ROW = "1B,4,2048,16,8192,32768,2048,0"
 HEADER = "model,layers,hidden,heads,ffn,vocab,seq,tied_embeddings,dp,tp,pp,zero,mbs,grad_acc,step_s,mem_gb"
 
 
@@ -93,7 +93,7 @@ def test_a_profile_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_stack_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs, path = tmp_path / "runs.csv", tmp_path / "stack.json"
-    grids = ("4,2,1,0,1,8,3.1,60", "2,4,1,0,1,8,2.1,50", "1,8,1,0,2,8,1.6,30")
+    grids = ("4,2,1,0,1,2,0.05,20", "2,4,1,0,1,2,0.06,20", "1,8,1,0,2,2,0.1,20")
     runs.write_text("\n".join([HEADER, *(f"{ROW},{grid}" for grid in grids)]))
     assert main(["model", "--calibrate", str(runs), "--cluster", "dgx-h100", "--stack-output", str(path)]) == 0
     assert "hardly told by these steps" in capsys.readouterr().out
