@@ -93,9 +93,9 @@ def test_cuts_of_a_linear_layer_by_hand() -> None:
     ]  # nobody adds the last one's terms
     assert cut(as_terms=True, to_samples=True)[2] == ((4, 1), 1)
     assert GroupCut(devices, 4).placements(profile, groups[0], samples=3) is None
-    assert (
-        len(list(cuts(devices))) == 1 + 2 * 3
-    )  # by sample alone; into 2 and 1 parts by channel, terms, and to samples
+    ways = [(cut.parts, cut.as_terms, cut.to_samples) for cut in cuts(devices)]
+    further = [(False, False), (True, False), (True, True)]  # by channel, into terms, and those to samples
+    assert ways == [(4, False, False), *((parts, *way) for parts in (2, 1) for way in further)]
 
 
 def test_devices_near_those_in_use() -> None:
