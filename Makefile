@@ -20,10 +20,10 @@ test: $(VENV)/installed-for-test
 		--no-loadscope-reorder --durations 12
 	$(BIN)/python -m pytest --hypothesis-profile=ci -m "alone and not screens" --durations 12
 
-# The laws that the suite tries on few cases, on all of them.
+# The laws that the suite tries on few cases, on all of them and on other random ones in each run.
 laws: $(VENV)/installed-for-test
-	SHARDSCOPE_LAWS=1 $(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone and not screens" --numprocesses 2 \
-		--durations 12 $$(grep -lE "^(import laws|from laws import)" tests/test_*.py)
+	SHARDSCOPE_LAWS=1 $(BIN)/python -m pytest -m "not alone and not screens" --numprocesses 2 --dist loadfile \
+		--durations 12 $$(grep -lE "^import laws$$|^@given" tests/test_*.py)
 
 # The dashboard in Chromium, about eight minutes.
 test-screens: $(VENV)/installed-for-test

@@ -67,8 +67,12 @@ class Change:
 
 def drawn(count: int, seed: int) -> list[tuple[str, Change]]:
     """So many different changes with their files, each as likely as any other."""
-    every = [(file, change) for file in files() for change in changes((ROOT / file).read_text())]
-    return Random(seed).sample(every, count)
+    return Random(seed).sample(_every(), count)
+
+
+@cache
+def _every() -> list[tuple[str, Change]]:
+    return [(file, change) for file in files() for change in changes((ROOT / file).read_text())]
 
 
 def files() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ GRIDS = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
 def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
     card, grid = drawn

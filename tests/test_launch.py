@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import laws
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ def drawn() -> st.SearchStrategy[tuple[str, TrainingGrid]]:
     )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=laws.examples(60, 300), deadline=None)
 @given(drawn(), st.sampled_from(LAUNCHED), st.sampled_from(["h100", "v100"]))
 def test_every_option_is_one_of_the_runtime(pair: tuple[str, TrainingGrid], runtime: str, gpu: str) -> None:
     name, grid = pair
