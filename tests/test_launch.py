@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import laws
 import pytest
+from command_line import options_in
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulator import file_gate
 from simulator.cli import main
 from simulator.errors import InputError, UnknownNameError
-from simulator.exports.launch import LAUNCHED, launch_command, options_in
+from simulator.exports.launch import LAUNCHED, launch_command
 from simulator.exports.megatron import layout
 from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.card_files import cards, read_card
