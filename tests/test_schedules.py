@@ -296,6 +296,7 @@ PRIMUS = {"interleaved": "interleaved", "zero-bubble": "zero-bubble", "zb-v": "z
 """Schedules by their names in the source."""
 
 
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)
 def test_published_speed_ups_of_schedules(shared_data: Path) -> None:
     """Llama 2 7B on eight stages: within 3.5 points, but for V-Min, which is behind all others. How many micro-batches
     is not said; 32 suit the interleaved row."""
