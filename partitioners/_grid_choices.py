@@ -48,7 +48,7 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
 def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
     """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
     stack, states = stack_of(profile), replace(step.states, group=grid.shard_group or step.states.group)
-    asked = replace(step, microbatches=grid.accumulation, states=states)
+    asked = replace(step, microbatches=grid.accumulation, schedule=grid.schedule or step.schedule, states=states)
     if stack is not None:
         asked = stack.step(asked, profile, grid.zero_stage)
     else:
@@ -81,6 +81,7 @@ def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) ->
     asked = StepSettings(
         batch_size=grid.batch,
         microbatches=grid.accumulation,
+        schedule=grid.schedule or None,
         states=ParameterStates(group=grid.shard_group),
         optimizer_state=OPTIMIZERS[stack.optimizer],
         runtime=stack.runtime,

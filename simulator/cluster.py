@@ -222,11 +222,12 @@ class Cluster:
     def with_tier(
         self, tier: str, *, bandwidth_bytes_per_s: float | None = None, latency_s: float | None = None
     ) -> Cluster:
-        """This cluster with another bandwidth or latency on every link of `tier`; what was measured there is scaled."""
+        """This cluster with another line rate, of which links give the share that they gave, or another latency on
+        every link of `tier`; what was measured there is scaled."""
 
         def changed(link: Link) -> Link:
             if bandwidth_bytes_per_s is not None:
-                link = link.with_bandwidth(bandwidth_bytes_per_s)
+                link = link.with_nominal(bandwidth_bytes_per_s)
             return link if latency_s is None else link.with_latency(latency_s)
 
         return self.with_links(tier, changed)
@@ -244,7 +245,13 @@ class Cluster:
         """This cluster with every link of `tier` changed in speed, and measured collectives as that changes them."""
         if tier not in self.tiers:
             raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
-        links = tuple(change(link) if link.tier == tier else link for link in self.links)
+        made: dict[tuple[object, ...], Link] = {}
+        for link in self.links:
+            if link.tier == tier and link.kind not in made:
+                made[link.kind] = change(link)
+        links = tuple(
+            made[link.kind].between(link.source, link.target) if link.tier == tier else link for link in self.links
+        )
         curves = {
             name: {n: self._rescaled(name, n, curve, links) for n, curve in by_count.items() if n <= self.workers}
             for name, by_count in self.collectives.items()

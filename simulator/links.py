@@ -6,8 +6,9 @@ share of it of its own: it has no rounds to wait for, and one connection that ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import inf
+from operator import attrgetter
 
 from simulator.curve import Curve
 from simulator.errors import require, require_time
@@ -31,11 +32,6 @@ class AchievedShare:
     def __post_init__(self) -> None:
         rule = "0 < low <= median <= high, shares of the line rate"
         require(0 < self.low <= self.median <= self.high < inf, "achieved", self, rule)
-
-    @property
-    def relative(self) -> AchievedShare:
-        """The same band around another bandwidth: the median is 1."""
-        return AchievedShare(median=1.0, low=self.low / self.median, high=self.high / self.median)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +87,18 @@ class Link:
         return self.bandwidth_bytes_per_s, self.latency_s, self.curve, self.wires, self.message_bytes_per_s
 
     @property
+    def kind(self) -> tuple[object, ...]:
+        """All but its ends."""
+        return _KIND(self)
+
+    def between(self, source: str, target: str) -> Link:
+        """Its like with other ends. Numbers were checked when this one was made: large clusters have many alike."""
+        made = object.__new__(Link)
+        for name, value in zip(_FIELDS, (source, target, *_KIND(self)), strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+    @property
     def of_message_bytes_per_s(self) -> float:
         """What a message alone gets."""
         return self.message_bytes_per_s or self.bandwidth_bytes_per_s / self.wires
@@ -101,31 +109,34 @@ class Link:
         curve = None if self.curve is None else self.curve.rescaled(1.0, added_s)
         return replace(self, latency_s=latency_s, curve=curve)
 
-    def with_bandwidth(self, bandwidth_bytes_per_s: float) -> Link:
-        """This link giving another bandwidth to collectives and messages alike, with its band.
+    @property
+    def nominal_bytes_per_s(self) -> float:
+        """What the product promises, or, where nothing else is known, what collectives get."""
+        return self.line_rate_bytes_per_s or self.bandwidth_bytes_per_s
+
+    def with_nominal(self, nominal_bytes_per_s: float) -> Link:
+        """This link of another line rate, of which it gives collectives and messages the same shares."""
+        return self.times(nominal_bytes_per_s / self.nominal_bytes_per_s)
+
+    def times(self, factor: float) -> Link:
+        """This link giving collectives and messages `factor` times what it gives, in the same shares of its rate.
 
         Of a measured curve, what is above its shortest time scales with it.
         """
-        slower = self.bandwidth_bytes_per_s / bandwidth_bytes_per_s
         return replace(
             self,
-            bandwidth_bytes_per_s=bandwidth_bytes_per_s,
-            curve=None if self.curve is None else self.curve.rescaled(slower, 0.0),
-            line_rate_bytes_per_s=None,
-            achieved=None if self.achieved is None else self.achieved.relative,
-            message_bytes_per_s=None,
-        )
-
-    def times(self, factor: float) -> Link:
-        """This link giving collectives and messages `factor` times what it gives, in the same shares of its rate."""
-        return replace(
-            self.with_bandwidth(self.bandwidth_bytes_per_s * factor),
+            bandwidth_bytes_per_s=self.bandwidth_bytes_per_s * factor,
+            curve=None if self.curve is None else self.curve.rescaled(1 / factor, 0.0),
             line_rate_bytes_per_s=self.line_rate_bytes_per_s and self.line_rate_bytes_per_s * factor,
-            achieved=self.achieved,
             message_bytes_per_s=self.message_bytes_per_s and self.message_bytes_per_s * factor,
         )
 
     def with_efficiency(self, efficiency: float) -> Link:
         """This link giving collectives and messages a share of its line rate."""
-        rate = self.line_rate_bytes_per_s or self.bandwidth_bytes_per_s
-        return replace(self.with_bandwidth(rate * efficiency), line_rate_bytes_per_s=rate, achieved=None)
+        rate = self.nominal_bytes_per_s
+        changed = self.times(rate * efficiency / self.bandwidth_bytes_per_s)
+        return replace(changed, line_rate_bytes_per_s=rate, achieved=None, message_bytes_per_s=None)
+
+
+_FIELDS = tuple(field.name for field in fields(Link))
+_KIND = attrgetter(*_FIELDS[2:])

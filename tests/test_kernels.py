@@ -26,6 +26,7 @@ from simulator.language_models.kernels import (
     FILL_CLOCKS,
     LAST_BLOCK,
     QUERY_BLOCK,
+    TILE_SHARE,
     TILES,
     attention_seconds,
     product_seconds,
@@ -61,6 +62,23 @@ def test_a_long_sum_is_split_where_tiles_are_few() -> None:
     alone_s = 2 * 256 * 128 * depth * 108 / SUSTAINED + FILL_CLOCKS / A100.clock_hz
     split_s = product_seconds(128, depth, 256, A100, FAST)
     assert alone_s / 108 < split_s < alone_s / 4
+
+
+def test_power_limits_long_products_and_tiles_short_ones() -> None:
+    """A B200 sustains half of its peak; 148 tiles of 256 x 128, a round too short to be limited, are computed at the
+    rate that an A100's have."""
+    b200 = accelerator("b200")
+    long_s = product_seconds(16384, 16384, 16384, b200, FAST)
+    assert long_s == pytest.approx(2 * 16384**3 / b200.flops_per_s / b200.sustained_share)
+    fill_s = FILL_CLOCKS / b200.clock_hz
+    round_s = 2 * 256 * 128 * 64 * 148 / (b200.flops_per_s * TILE_SHARE) + fill_s
+    assert product_seconds(256 * 37, 64, 128 * 4, b200, FAST) <= round_s
+
+
+def test_a_host_calls_for_one_expert_after_another() -> None:
+    small = (16, 64, 64, A100, FAST)
+    assert product_seconds(*small, 100, call_s=1e-3) == pytest.approx(0.1)
+    assert product_seconds(*small, 100) < 1e-3
 
 
 def test_memory_bounds_a_thin_product() -> None:

@@ -195,14 +195,18 @@ def test_links_give_their_measured_share_until_the_line_rate_is_asked_for(tmp_pa
     assert line_rates(read_cluster(tmp_path / "cluster.yaml")).links == line_rates(cluster).links
 
 
-def test_another_bandwidth_is_no_share_of_the_line_rate_but_keeps_its_spread() -> None:
-    cluster = read_cluster("dgx-a100")
-    share = next(link.achieved for link in cluster.links if link.tier == "intra")
-    assert share is not None
-    changed = cluster.with_tier("intra", bandwidth_bytes_per_s=1e9)
-    assert {(x.line_rate_bytes_per_s, x.achieved) for x in changed.links if x.tier == "intra"} == {
-        (None, share.relative)
-    }
+def test_another_bandwidth_is_a_line_rate_of_which_links_give_their_share() -> None:
+    cluster = read_cluster("dgx-a100", devices=16)
+    before = next(link for link in cluster.links if link.tier == "inter")
+    changed = cluster.with_tier("inter", bandwidth_bytes_per_s=1e9)
+    after = next(link for link in changed.links if link.tier == "inter")
+    assert before.line_rate_bytes_per_s and before.achieved and before.message_bytes_per_s
+    share = before.bandwidth_bytes_per_s / before.line_rate_bytes_per_s
+    assert share < 1
+    assert (after.line_rate_bytes_per_s, after.achieved) == (1e9, before.achieved)
+    assert after.bandwidth_bytes_per_s == pytest.approx(1e9 * share)
+    of_message = before.message_bytes_per_s / before.line_rate_bytes_per_s
+    assert after.message_bytes_per_s == pytest.approx(1e9 * of_message)
     assert changed.library == cluster.library
 
 

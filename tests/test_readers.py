@@ -163,13 +163,15 @@ PIPELINE, OF_STAGE = "--parallelism.pipeline_parallel_degree 4", "--parallelism.
         ("1F1B", 1, ()),
         ("Interleaved1F1B", 2, ()),
         (f"Interleaved1F1B {OF_STAGE} 3", 3, ()),  # 32 blocks, embedding and output are 34 layers: 12 stages
-        ("ZBVZeroBubble", 2, ("parallelism.pipeline_parallel_schedule ZBVZeroBubble",)),
+        ("ZBVZeroBubble", 2, ()),
+        ("DualPipeV", 2, ("parallelism.pipeline_parallel_schedule DualPipeV",)),
     ],
 )
 def test_chunks_of_torchtitan_are_those_of_its_schedule(said: str, chunks: int, unread: tuple[str, ...]) -> None:
     schedule = f"--parallelism.pipeline_parallel_schedule {said}" if said else ""
     started = read_configuration(f"{LOOPS} {PIPELINE} {schedule}", None)
     assert (started.grid.chunks, started.unread) == (chunks, unread)
+    assert started.grid.schedule == ("zb-v" if said == "ZBVZeroBubble" else "")
 
 
 @pytest.mark.parametrize(

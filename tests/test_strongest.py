@@ -154,6 +154,7 @@ def test_cuts_that_fit_are_found_where_the_fastest_do_not() -> None:
     steps_s = []
     for gigabits in (1.0, 2.0, 4.0, 8.0):
         cluster = fast.with_tier("inter", bandwidth_bytes_per_s=gigabits * 1e9 / 8)
+        cluster = cluster.with_efficiency("inter", 1, "as the case has it")
         for schedule, count in (("gpipe", 4), ("1f1b", 2)):
             plan = planned("pipeline", profile, cluster, batch_size=1024, microbatches=count, schedule=schedule)
             report = run(profile, cluster, plan).report
@@ -212,6 +213,7 @@ def test_more_effort_is_used() -> None:
     """VGG-16 on two nodes of 4 V100 with a slow link: the seed decides the path, on which more effort goes further."""
     profile = profile_called("vgg16_v100")
     cluster = read_cluster("p3-8xlarge", devices=8).with_tier("inter", bandwidth_bytes_per_s=0.35e9)
+    cluster = cluster.with_efficiency("inter", 1, "as the case has it")
     step = StepSettings(batch_size=512)
     plans = [make_plan("hypergraph", profile, cluster, step, effort=effort, seed=1) for effort in (0.1, 0.1, 1.0)]
     little_s, again_s, more_s = (step_seconds(profile, cluster, plan) for plan in plans)

@@ -8,7 +8,9 @@ ultrascale       1B and 8B on 8 to 128 H100, every grid, by the stack calibrated
 llm_foundry      MPT under FSDP on 8 to 128 A100-40, from model cards
 dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards
 torchtitan       Llama 3.1 8B and 70B under FSDP and tensor parallelism on 8 to 256 H100
+dlperf           GPT on 1 to 32 V100, data or tensor parallel across nodes, from model cards
 internevo        7B with ZeRO-1 over all and over groups of eight on 8 to 1,024 A100, from a model card
+primus           Llama 2 7B in eight stages on MI300X, by schedule
 simumax          blocks of Llama 3 and DeepSeek on 8 B200
 bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
 automodel        Llama 70B and mixtures of experts on 8 to 256 H100

@@ -32,6 +32,8 @@ SOURCES = (
         "dgxc",
         "torchtitan",
         "bloom",
+        "dlperf",
+        "primus",
         "internevo",
         "simumax",
         "automodel",

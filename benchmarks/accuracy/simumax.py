@@ -42,16 +42,22 @@ def _run(row: Mapping[str, Any]) -> PublishedRun:
     )  # fmt: skip
     return PublishedRun(
         name=row["case"].removesuffix("_cef"), card=card, grid=grid, preset="dgx-b200", stack="megatron-a100",
-        measured_s=row["real_ms"] / 1e3, peak_bytes=row["real_alloc_gib"] * GIB, family=row["model"],
+        measured_s=row["real_ms"] / 1e3, peak_bytes=row["real_alloc_gib"] * GIB,
+        peak_device=_fullest(row["peak_memory_by_rank_mb"]), family=row["model"],
     )  # fmt: skip
+
+
+def _fullest(peaks: Mapping[str, Mapping[str, float]]) -> int:
+    """The rank whose peak the row has."""
+    return int(max(peaks, key=lambda rank: peaks[rank]["max_allocated_mb"]))
 
 
 def source() -> Source:
     published = runs()
     return Source(
         title="Blocks of Llama 3 and DeepSeek on 8 B200 (SimuMax)",
-        method="By `megatron-a100` on another GPU, whose kernels half of SimuMax's own tables tell. Cards with fewer "
-        "blocks than the networks have.",
+        method="By `megatron-a100` on another GPU, whose long products sustain what SimuMax's own table says. Cards "
+        "with fewer blocks than the networks have.",
         steps=all_predicted(published),
         calibrated="what products sustain on this GPU, by tables of the same authors",
         commands="",

@@ -158,7 +158,7 @@ def _changed_links(outcome: Outcome) -> list[tuple[str, str, float]]:
         return changed
     for tier in after.tiers:
         old, new = (next(link for link in cluster.links if link.tier == tier) for cluster in (before, after))
-        for option in ("bandwidth_bytes_per_s", "latency_s"):
-            if getattr(old, option) != getattr(new, option):
-                changed.append((option, tier, getattr(new, option)))
+        for option, value in (("bandwidth_bytes_per_s", "nominal_bytes_per_s"), ("latency_s", "latency_s")):
+            if getattr(old, value) != getattr(new, value):
+                changed.append((option, tier, getattr(new, value)))
     return changed

@@ -41,7 +41,7 @@ def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
         if bandwidth != 1 or latency != 1:
             cluster = cluster.with_tier(
                 tier,
-                bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
+                bandwidth_bytes_per_s=link.nominal_bytes_per_s * bandwidth,
                 latency_s=link.latency_s * latency,
             )
     return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)

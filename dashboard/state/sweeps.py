@@ -268,7 +268,7 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
         bandwidth, latency = base.link_factors(tier)
         link = next(link for link in cluster.links if link.tier == tier)
         if bandwidth != 1:
-            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.bandwidth_bytes_per_s
+            parameters[f"{tier}_bandwidth_bytes_per_s"] = link.nominal_bytes_per_s
         if latency != 1:
             parameters[f"{tier}_latency_s"] = link.latency_s
     return parameters
@@ -284,7 +284,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     for tier in plain.tiers:
         link = next(link for link in plain.links if link.tier == tier)
         for quantity, of_preset in (
-            ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s),
+            ("bandwidth_bytes_per_s", link.nominal_bytes_per_s),
             ("latency_s", link.latency_s),
         ):
             value = row.get(f"{tier}_{quantity}")

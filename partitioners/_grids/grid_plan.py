@@ -19,7 +19,9 @@ from simulator.workload import Profile
 def simulate_options(grid: TrainingGrid) -> str:
     """What `shardscope simulate` is told to simulate the grid."""
     states = ParameterStates(stage=grid.zero_stage, group=grid.shard_group)
-    step = StepSettings(batch_size=grid.batch, microbatches=grid.accumulation, states=states)
+    step = StepSettings(
+        batch_size=grid.batch, microbatches=grid.accumulation, schedule=grid.schedule or None, states=states
+    )
     return StrategyChoice(strategy=grid.strategy, step=step, own=grid_options(grid)).words
 
 

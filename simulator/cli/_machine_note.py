@@ -45,14 +45,14 @@ def _links_note(cluster: Cluster) -> str:
         for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed)
         if share is not None and share.median != 1
     ]
-    stated = [said for tier in cluster.tiers for said in cluster.sources if said.startswith(f"{tier}.bandwidth: ")]
     if not shares:
-        return "; ".join(stated)
+        return ""
     names = [name.replace("_", "-") for name in sorted(cluster.collectives)]
     which = names[0] if len(names) == 1 else f"{len(names)} collectives"
     measured = f"; {which} as measured" if names else ""
-    at = f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
-    return "; ".join([at, *stated])
+    return (
+        f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
+    )
 
 
 def _device_note(profile: Profile, cluster: Cluster) -> str:

@@ -65,7 +65,7 @@ def add_overrides(machine: argparse._ActionsContainer) -> None:
     machine.add_argument(
         "--bandwidth", metavar="TIER=VALUE", action="append", default=[],
         type=_values.assignment("TIER=VALUE, e.g. inter=10Gbps", str, _values.bandwidth),
-        help="bandwidth of every link of a tier, e.g. inter=10Gbps; repeatable",
+        help="line rate of every link of a tier, e.g. inter=10Gbps; repeatable",
     )  # fmt: skip
     machine.add_argument(
         "--latency", metavar="TIER=VALUE", action="append", default=[],
@@ -195,22 +195,13 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
         raise InputError(f"servers is {args.servers}: collective {name} uses none; leave --servers out or take ps")
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers, needs_server=needed)
     for tier, value in args.bandwidth:
-        cluster = _with_bandwidth(cluster, tier, value)
+        cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=value)
     for tier, value in args.latency:
         cluster = cluster.with_tier(tier, latency_s=value)
     for tier, value in args.efficiency:
         cluster = cluster.with_efficiency(tier, value, "as asked for")
     cluster = cluster if args.memory is None else cluster.with_memory(args.memory)
     return cluster if args.speed == 1 else cluster.with_speed(args.speed)
-
-
-def _with_bandwidth(cluster: Cluster, tier: str, bandwidth_bytes_per_s: float) -> Cluster:
-    """What links give from now on; where that takes the place of a measured share, the sources say so."""
-    shares = {link.achieved.median for link in cluster.links if link.tier == tier and link.achieved is not None} - {1}
-    changed = cluster.with_tier(tier, bandwidth_bytes_per_s=bandwidth_bytes_per_s)
-    measured = ", ".join(f"{share:.0%}" for share in sorted(shares))
-    said = f"{tier}.bandwidth: as given, all of which links give, in place of the measured share of {measured}"
-    return replace(changed, sources=(*changed.sources, said)) if shares else changed
 
 
 def read_runtime(args: argparse.Namespace, profile: Profile) -> Runtime:

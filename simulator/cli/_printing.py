@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from simulator.cli._answers import Priced, answer
@@ -158,7 +159,9 @@ def _device_table(report: Report, verbose: bool) -> TextTable:
     launched = any(device.launch_s for device in report.devices)
     waits = [*["launches"] * launched, "exposed comm.", "bubble", "idle"]
     table = new_table("device", "compute", *waits, "busy", "sent", "received", "peak memory")
-    rows = [_device_cells(device, launched) for device in report.devices]
+    made = {_device_numbers(device): device for device in report.devices}
+    cells_of = {numbers: _device_cells(device, launched) for numbers, device in made.items()}
+    rows = [cells_of[_device_numbers(device)] for device in report.devices]
     if verbose or len(rows) <= MOST_ROWS:
         for number, (device, cells) in enumerate(zip(report.devices, rows, strict=True)):
             table.add_row(f"{number} {device.name}", *cells)
@@ -180,6 +183,12 @@ def _group_name(numbers: Sequence[int]) -> str:
 
     runs = number_runs(numbers)
     return ", ".join(runs[:MOST_RUNS]) + (", ..." if len(runs) > MOST_RUNS else "")
+
+
+_device_numbers = attrgetter(
+    "compute_s", "launch_s", "exposed_communication_s", "bubble_s", "idle_s", "utilisation", "sent_bytes",
+    "received_bytes", "peak_memory_bytes", "memory_bytes",
+)  # fmt: skip
 
 
 def _device_cells(device: DeviceUse, launched: bool) -> tuple[str, ...]:

@@ -105,7 +105,7 @@ class Conditions:
         speeds, usual = dict(self.speeds), cluster.links
         devices = tuple(replace(d, speed=d.speed * speeds.get(i, 1.0)) for i, d in enumerate(cluster.devices))
         for tier, share in self.tiers:
-            width = max(link.bandwidth_bytes_per_s for link in usual if link.tier == tier)
+            width = max(link.nominal_bytes_per_s for link in usual if link.tier == tier)
             cluster = cluster.with_tier(tier, bandwidth_bytes_per_s=width * share) if share != 1 else cluster
         return replace(cluster, devices=devices)
 

@@ -28,7 +28,7 @@ class Accelerator:
     flops_per_s: float
     """Peak of bf16, or fp16 where there is no bf16, with sums in fp32."""
     sustained_share: float
-    """Of that peak, what a product of large tiles sustains at the power limit, see `sustained_source`."""
+    """Of that peak, what long products sustain at the power limit, see `sustained_source`."""
     fp8_flops_per_s: float = 0.0
     """0 where it has none."""
     tf32_flops_per_s: float = 0.0
@@ -38,6 +38,9 @@ class Accelerator:
     l2_bytes: float
     memory_bytes: float
     memory_bytes_per_s: float
+    """Of the data sheet."""
+    memory_share: float = 1.0
+    """What kernels get of that, over what they get on an A100: on a B200 0.67 to 0.91 (SimuMax's tables)."""
     uncertainty: float
     """Half the width of 9 in 10 steps around the predicted one for what `sustained_share` may be off; 0 where published
     steps of this GPU are among what predictions stand on (`simulator.report.evidence`)."""
@@ -59,16 +62,19 @@ _H100 = {
 }  # fmt: skip
 _V100 = {
     "architecture": "volta", "multiprocessors": 80, "clock_hz": 1.53e9, "flops_per_s": 125e12,
-    "fp32_flops_per_s": 15.7e12, "l2_bytes": 6 * MIB, "memory_bytes_per_s": 900e9, "sustained_share": 0.71,
+    "fp32_flops_per_s": 15.7e12, "l2_bytes": 6 * MIB, "memory_bytes_per_s": 900e9, "sustained_share": 0.64,
     "sustained_source": "Aceso's table of a V100-32, products of 8,192 rows and more", "uncertainty": TABLE,
     "source": "NVIDIA V100 data sheet, fp16 tensor cores",
 }  # fmt: skip
 _SXM = {"sustained_share": 0.82, "sustained_source": _MATMULS + ": 271 of 312", "uncertainty": MEASURED}
-_H200_CHIP = {"sustained_share": 0.72, "sustained_source": _MATMULS + ": H200, 755 of 989"}
+_H200_CHIP = {
+    "sustained_share": 0.69,
+    "sustained_source": _MATMULS + ": H200, 755 of 989, a tenth less in steps of 8B and 70B (DGX Cloud)",
+}
 _B200 = {
     "architecture": "blackwell", "multiprocessors": 148, "clock_hz": 1.85e9, "flops_per_s": 2250e12,
     "fp8_flops_per_s": 4500e12, "tf32_flops_per_s": 1125e12, "fp32_flops_per_s": 75e12, "l2_bytes": 126 * MIB,
-    "memory_bytes_per_s": 8000e9, "uncertainty": TABLE,
+    "memory_bytes_per_s": 8000e9, "memory_share": 0.73, "uncertainty": TABLE,
 }  # fmt: skip
 _SHEETS: tuple[Accelerator, ...] = tuple(
     Accelerator(**sheet)  # type: ignore[arg-type]
@@ -109,20 +115,21 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
             "uncertainty": TABLE, "source": "NVIDIA GH200 data sheet", **_H100,
         },
         {
-            "name": "b200", "kind": "NVIDIA B200 180GB SXM6", "memory_bytes": 180e9, "sustained_share": 0.53,
-            "sustained_source": "between long products of SimuMax's table (0.48) and 0.9 of " + _MATMULS
-            + ", 1,439 of 2,250, as on an H100",
+            "name": "b200", "kind": "NVIDIA B200 180GB SXM6", "memory_bytes": 180e9, "sustained_share": 0.44,
+            "sustained_source": "long products of SimuMax's table (0.48), a tenth less in steps, as on an H100",
             "source": "NVIDIA DGX B200 data sheet", **_B200,
         },
         {
             **_B200, "name": "gb200", "kind": "NVIDIA GB200 186GB", "multiprocessors": 152, "clock_hz": 2.0e9,
             "flops_per_s": 2500e12, "fp8_flops_per_s": 5000e12, "tf32_flops_per_s": 1250e12,
-            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "sustained_share": 0.53,
-            "sustained_source": "as of a B200", "uncertainty": NEIGHBOUR, "source": "NVIDIA GB200 NVL72 data sheet",
+            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "sustained_share": 0.47,
+            "sustained_source": "a B200's rate by power, 1.2 kW over 1.0", "uncertainty": NEIGHBOUR,
+            "source": "NVIDIA GB200 NVL72 data sheet",
         },
         {
-            **_B200, "name": "b300", "kind": "NVIDIA B300 270GB SXM6", "memory_bytes": 270e9, "sustained_share": 0.63,
-            "sustained_source": _MATMULS + ": 1,519 of 2,250, less what SimuMax's B200 is below",
+            **_B200, "name": "b300", "kind": "NVIDIA B300 270GB SXM6", "memory_bytes": 270e9, "sustained_share": 0.53,
+            "sustained_source": "between a B200's rate by power, 1.4 kW over 1.0, and " + _MATMULS
+            + ", 1,519 of 2,250, less what SimuMax's B200 is below",
             "uncertainty": NEIGHBOUR, "source": "NVIDIA DGX B300 data sheet",
         },
         {

@@ -12,6 +12,7 @@ from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape
 from simulator.language_models.kernels import (
     ATTENTION_SHARES,
     ELEMENT_BYTES,
+    EXPERT_CALL_S,
     attention_seconds,
     product_seconds,
     scored_attention_seconds,
@@ -78,7 +79,7 @@ class DeviceModel:
 
     def memory_bytes_per_s(self, gpu: Accelerator) -> float:
         """The bandwidth that kernels get of `gpu`'s memory."""
-        return gpu.memory_bytes_per_s * self.memory_efficiency
+        return gpu.memory_bytes_per_s * gpu.memory_share * self.memory_efficiency
 
 
 def operator_seconds(operator: BlockOperator, gpu: Accelerator, device: DeviceModel) -> tuple[float, float]:
@@ -112,7 +113,15 @@ def _kernel_seconds(
             (inputs, rows, outputs, summed),
         )
         forward_s, data_s, weights_s = (
-            product_seconds(*order, gpu, rate, groups, element_bytes=size, operand_bytes=1 if eight else ELEMENT_BYTES)
+            product_seconds(
+                *order,
+                gpu,
+                rate,
+                groups,
+                element_bytes=size,
+                operand_bytes=1 if eight else ELEMENT_BYTES,
+                call_s=EXPERT_CALL_S if groups > 1 else 0.0,
+            )
             / device.matmul_efficiency
             for *order, size in orders
         )

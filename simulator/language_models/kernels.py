@@ -3,7 +3,8 @@
 A product is cut into tiles, of which every multiprocessor computes one at a time. All tiles of a round take as long as
 one, and the last round as long as the others, however few its tiles (wave quantisation); a matrix that is no multiple
 of a tile is computed as if it were (tile quantisation). A library tries several tiles and splits of the sum, and the
-best is taken. Nothing is faster than its memory traffic.
+best is taken. Nothing is faster than its memory traffic, nor than the peak's share that the power limit leaves to long
+products.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ DEPTH = 64
 """Of the sum, what a tile reads at once: its length is a multiple of it."""
 SPLITS = (1, 2, 4, 8)
 """In how many parts a sum may be computed, by as many multiprocessors."""
+TILE_SHARE = 0.78
+"""Of the peak, what the largest tiles give where power does not limit them: what they sustain on an A100 PCIe."""
 HALF_REUSE = 56.0
 """FLOP that a tile does per element it reads at which it reaches half of what an endless one would. Fitted, like
 FILL_CLOCKS, to SimuMax's table of an A100 PCIe, and to nothing else."""
@@ -30,6 +33,9 @@ A100."""
 ELEMENT_BYTES = 2
 SUM_BYTES = 4
 """Of an element of a part of a sum."""
+EXPERT_CALL_S = 8.7e-6
+"""Between the calls by which a host asks for the products of one expert after another: the least of SimuMax's table of
+a B200."""
 QUERY_BLOCK, KEY_BLOCK = 128, 64
 """Queries that a multiprocessor takes in an attention's forward pass, and keys in its backward pass, at once."""
 LAST_BLOCK = 0.7
@@ -44,7 +50,7 @@ ATTENTION_SHARES: Mapping[str, Mapping[str, tuple[float, float]]] = {
     "flash-1": {"ampere": (0.37, 0.37), "hopper": (0.18, 0.18)},
     "flash-2": {"ampere": (0.55, 0.62), "hopper": (0.3, 0.34)},
     "fused": {
-        "volta": (0.27, 0.3), "ampere": (0.55, 0.62), "hopper": (0.42, 0.62), "blackwell": (0.42, 0.57),
+        "volta": (0.27, 0.3), "ampere": (0.55, 0.62), "hopper": (0.42, 0.62), "blackwell": (0.37, 0.5),
         "cdna2": (0.25, 0.3), "cdna3": (0.3, 0.38),
     },
 }  # fmt: skip
@@ -68,13 +74,14 @@ def product_seconds(
     *,
     element_bytes: int = ELEMENT_BYTES,
     operand_bytes: int = ELEMENT_BYTES,
+    call_s: float = 0.0,
 ) -> float:
     """Seconds of `groups` products of (rows x inputs) by (inputs x outputs), launches apart.
 
     element_bytes: of the result, read and written, 8 where it is added to a sum in fp32. operand_bytes: of what is
-    multiplied.
+    multiplied. call_s: between the host's calls for one group and the next; 0: it calls once.
     """
-    rate = gpu.flops_per_s * gpu.sustained_share / gpu.multiprocessors
+    rate = gpu.flops_per_s * max(TILE_SHARE, gpu.sustained_share) / gpu.multiprocessors
     fill_s, written = FILL_CLOCKS / gpu.clock_hz, groups * rows * outputs
     best_s = float("inf")
     for tall, wide in TILES:
@@ -86,7 +93,9 @@ def product_seconds(
             sums_s = 2 * parts * SUM_BYTES * written / memory_bytes_per_s if parts > 1 else 0.0
             best_s = min(best_s, rounds * tile_s + sums_s)
     read = groups * (rows + outputs) * inputs
-    return max(best_s, (read * operand_bytes + written * element_bytes) / memory_bytes_per_s)
+    power_s = 2.0 * written * inputs / (gpu.flops_per_s * gpu.sustained_share)
+    moving_s = (read * operand_bytes + written * element_bytes) / memory_bytes_per_s
+    return max(best_s, power_s, moving_s, groups * call_s)
 
 
 def tile_share(tall: int, wide: int) -> float:

@@ -38,6 +38,8 @@ class TrainingGrid:
     """Micro-batches of a step."""
     chunks: int = 1
     """Virtual stages of a device, interleaved."""
+    schedule: str = ""
+    """Of the pipeline; empty: 1F1B, interleaved where a device has several stages."""
     layout: str = ""
     """Blocks by stage, see the strategy megatron; empty: as the runtime lays stages out."""
     node_devices: int = 8

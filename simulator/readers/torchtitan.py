@@ -60,9 +60,11 @@ def read(source: Source) -> StartedRun:
     own.text("training.disable_cuda_graphs")
     schedule = own.text("parallelism.pipeline_parallel_schedule") or SCHEDULES["1f1b"]
     if pipeline > 1:
-        grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline))
+        ours = next((name for name, theirs in SCHEDULES.items() if theirs == schedule), "")
+        usual = ours in ("1f1b", "interleaved")
+        grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline), schedule="" if usual else ours)
     unread, ignored = own.left(CHANGES)
-    if pipeline > 1 and schedule not in (SCHEDULES["1f1b"], SCHEDULES["interleaved"]):
+    if pipeline > 1 and schedule not in SCHEDULES.values():
         unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
     return StartedRun(
         runtime="torchtitan",
