@@ -58,11 +58,12 @@ class GraphBuilder:
     def depend(self, tasks: npt.ArrayLike, on: npt.ArrayLike) -> None:
         """Task by task, `tasks` start only after `on` have ended; one of the two may be a single index."""
         later, earlier = np.asarray(tasks, dtype=np.int64), np.asarray(on, dtype=np.int64)
-        if later.shape != earlier.shape:  # numpy's own broadcasting takes ten times as long for so few
-            if later.size == 1:
-                later = np.full(earlier.shape, later)
-            else:
-                earlier = np.full(later.shape, earlier)
+        if later.ndim == 0:  # in a tenth of the time of numpy's own broadcasting
+            later = np.full(earlier.shape, later)
+        elif earlier.ndim == 0:
+            earlier = np.full(later.shape, earlier)
+        elif later.shape != earlier.shape:
+            later, earlier = np.broadcast_arrays(later, earlier)
         if later.size:
             self._edges.append((later.ravel(), earlier.ravel()))
 
