@@ -29,7 +29,7 @@ from traces.calibrate import command, contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
 from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typical_mean
-from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
+from traces.calibrate.shared_cores import CoreGroup, core_groups, notes, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab, Shaping
@@ -169,6 +169,7 @@ def test_a_cluster_whose_file_says_other_cores_is_corrected_and_says_so() -> Non
     assert (
         len(with_cores(replace(PAIR, devices=tuple(replace(d, host="h") for d in PAIR.devices)), apart).host_cores) == 2
     )
+    assert notes(replace(PAIR, host_cores={}), [CoreGroup(ranks=(0, 1), cores=2)]) == []  # one for each
 
 
 def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

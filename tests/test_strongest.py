@@ -109,9 +109,11 @@ def test_rows_of_layers_are_added_up_as_edge_by_edge(profile: Profile, cluster: 
         assert by_rows_s.tolist() == expected_s.tolist()
 
 
-def test_the_bound_of_a_chain_is_its_step() -> None:
+@pytest.mark.parametrize("speed", [1.0, 0.5])
+def test_the_bound_of_a_chain_is_its_step(speed: float) -> None:
     """Equal stages without transfers: nothing but the fill, all micro-batches of one stage, the drain."""
-    profile, cluster, step = chain(6, batch=BATCH), star(4, bandwidth=1e18), StepSettings(batch_size=BATCH)
+    profile, step = chain(6, batch=BATCH), StepSettings(batch_size=BATCH)
+    cluster = star(4, bandwidth=1e18).with_speed(speed)
     cuts = [cut for cut in stage_cuts(profile, cluster, step, "gpipe", replicated=False) if cut.workers in (1, 2, 3)]
     bounds_s, _ = step_bounds_s(profile, cluster, step, "gpipe", cuts)
     steps_s = [step_seconds(profile, cluster, step.plan(profile, cut.partition(profile, "gpipe"))) for cut in cuts]
