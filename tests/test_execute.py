@@ -48,22 +48,22 @@ def test_gradients_of_the_small_networks_of_the_zoo(name: str, strategy: str) ->
     assert_equal_training(script_of(plan, network=ZOO[name]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(laws.examples(2, 4)))
 def test_gradients_of_random_plans_by_sample_and_channel(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, spatial=False)))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(laws.examples(4, 8)))
 def test_gradients_of_random_plans_by_all_dimensions(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(laws.examples(3, 6)))
 def test_gradients_of_functions_and_odd_borders(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, FUNCTIONAL), network=FUNCTIONAL))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(laws.examples(2, 4)))
 def test_gradients_of_sequences(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, WORDS), network=WORDS))
 
