@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: run test test-screens lint docs site bench bench-screens fuzz mutants release clean
+.PHONY: run test laws test-screens lint docs site bench bench-screens fuzz mutants release clean
 
 run: $(VENV)/installed
 	@mkdir -p out
@@ -19,6 +19,11 @@ test: $(VENV)/installed-for-test
 	$(BIN)/python -m pytest --hypothesis-profile=ci -m "not alone and not screens" --numprocesses 2 --dist loadfile \
 		--no-loadscope-reorder --durations 12
 	$(BIN)/python -m pytest --hypothesis-profile=ci -m "alone and not screens" --durations 12
+
+# The laws that the suite tries on few cases, on all of them and on other random ones in each run.
+laws: $(VENV)/installed-for-test
+	SHARDSCOPE_LAWS=1 $(BIN)/python -m pytest -m "not alone and not screens" --numprocesses 2 --dist loadfile \
+		--durations 12 $$(grep -lE "^import laws$$|^@given" tests/test_*.py)
 
 # The dashboard in Chromium, about eight minutes.
 test-screens: $(VENV)/installed-for-test

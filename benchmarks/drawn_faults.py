@@ -40,7 +40,8 @@ AREAS: dict[str, str] = {
     "partitioners/_grids": "grids stack_calibration model_command transformer_cases",
     "traces/capture": "capture capture_recorded clocks capture_suite capture_ranks",
     "traces/calibrate": "calibrate to_accuracy collective_times runtime_overheads",
-    "dashboard/state": "dashboard_store dashboard_desk dashboard_figures dashboard_pages dashboard_configuration",
+    "dashboard/state": "dashboard_store dashboard_clusters dashboard_cards dashboard_plans dashboard_desk "
+    "dashboard_figures dashboard_pages dashboard_configuration",
 }
 """What faults are drawn from, the narrowest first, and the tests of its behaviour beside those that import it."""
 DIGESTS = ("golden", "pasted", "architecture", "names", "structure", "readme", "mutations", "screens", "browser")
@@ -66,8 +67,12 @@ class Change:
 
 def drawn(count: int, seed: int) -> list[tuple[str, Change]]:
     """So many different changes with their files, each as likely as any other."""
-    every = [(file, change) for file in files() for change in changes((ROOT / file).read_text())]
-    return Random(seed).sample(every, count)
+    return Random(seed).sample(_every(), count)
+
+
+@cache
+def _every() -> list[tuple[str, Change]]:
+    return [(file, change) for file in files() for change in changes((ROOT / file).read_text())]
 
 
 def files() -> list[str]:

@@ -130,6 +130,8 @@ def noticed(fault: Fault, copy: Path) -> str:
         return f"LATE: no test fails within {LONGEST_S} s"
     finally:
         path.write_text(sound)
+    if completed.returncode < 0:
+        return f"FAILED: a test ended the interpreter by signal {-completed.returncode}"
     failed = [line for line in completed.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0][:110] if failed else f"SURVIVES: pytest ends with {completed.returncode}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +62,11 @@ def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     """What a command prints with --json."""
     assert shardscope(*arguments, "--json") == 0
     return json.loads(capsys.readouterr().out)
+
+
+def options_in(command: str) -> Iterator[str]:
+    """The options of a runtime that stand in a line that launches it: torchrun's own are before its script."""
+    lines = (line for line in command.splitlines() if not line.startswith("#"))
+    script = re.split(r"\S+\.py\b|-m \S+", " ".join(lines), maxsplit=1)[-1]
+    yield from (word.partition("=")[0] for word in script.split() if word.startswith("--"))
+    yield from (word for word in script.split() if re.fullmatch(r"[a-z-]+:[a-z-]+", word))

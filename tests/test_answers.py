@@ -85,9 +85,9 @@ def test_a_table_of_16384_rows_is_printed_within_seconds(capsys: pytest.CaptureF
     table = _tables.new_table("device", *"abcdefgh")
     for number in range(16_384):
         table.add_row(f"{number} node/gpu", *["12.3 ms"] * 8)
-    began_s = time.perf_counter()
+    began_s = time.process_time()
     _tables.print_table(_tables.new_console(), table, ("a", "b"))
-    assert time.perf_counter() - began_s < 5
+    assert time.process_time() - began_s < 5
     assert len(capsys.readouterr().out.splitlines()) == 16_384 + 2
 
 

@@ -29,13 +29,13 @@ from traces.calibrate import command, contention, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
 from traces.calibrate.links import Measurement, apply, calibrate
 from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typical_mean
-from traces.calibrate.shared_cores import CoreGroup, core_groups, with_cores
+from traces.calibrate.shared_cores import CoreGroup, core_groups, notes, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab, Shaping
 
 REASON = namespaces.available()
-pytestmark = [pytest.mark.alone, pytest.mark.usefixtures("forked_python")]
+pytestmark = pytest.mark.usefixtures("forked_python")
 needs_lab = pytest.mark.skipif(REASON is not None, reason=f"no network lab: {REASON}")
 
 RATE = 25e6  # 200 Mbit/s
@@ -169,6 +169,7 @@ def test_a_cluster_whose_file_says_other_cores_is_corrected_and_says_so() -> Non
     assert (
         len(with_cores(replace(PAIR, devices=tuple(replace(d, host="h") for d in PAIR.devices)), apart).host_cores) == 2
     )
+    assert notes(replace(PAIR, host_cores={}), [CoreGroup(ranks=(0, 1), cores=2)]) == []  # one for each
 
 
 def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,6 +180,12 @@ def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(mo
     assert rested_s == pytest.approx([0.005, 0.03, 0.05])
 
 
+def test_products_of_matrices_are_counted_as_they_are_made() -> None:
+    over = iter([False, False, True])
+    per_s, seconds = contention._products(lambda start_s: next(over))
+    assert per_s * seconds == pytest.approx(3)
+
+
 def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
     quiet, disturbed = [0.044] * 6, [0.044, 0.054, 0.044, 0.063, 0.044, 0.058]
     assert link_probe._unsteady(quiet[:5], 6) and not link_probe._unsteady(quiet, 6)
@@ -187,6 +194,7 @@ def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
     assert not link_probe._unsteady([20 * seconds for seconds in disturbed], 6)  # 6 seconds
 
 
+@pytest.mark.alone
 def test_messages_go_there_and_back_as_often_as_their_size_asks_for() -> None:
     """Over loopback; the times are the first rank's, and above 0."""
     sizes = [1, 1 << 12]
@@ -201,6 +209,7 @@ def test_messages_go_there_and_back_as_often_as_their_size_asks_for() -> None:
         assert link_probe._repeats(size, 1e9) <= len(seconds) <= link_probe.MAX_REPEATS and min(seconds) > 0
 
 
+@pytest.mark.alone
 @needs_lab
 def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     size = 1 << 16
@@ -215,6 +224,7 @@ def test_a_message_after_a_rest_passes_a_token_bucket_at_full_speed() -> None:
     assert min(quartiles_s) < 0.6 * size / RATE / 2
 
 
+@pytest.mark.alone
 @needs_lab
 def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> None:
     with Lab(PAIR) as lab:
@@ -237,6 +247,7 @@ def test_a_lab_of_two_hosts_gives_rising_curves_at_its_rate(tmp_path: Path) -> N
     assert read_runtime(tmp_path / "measured.yaml") == runtime
 
 
+@pytest.mark.alone
 def test_loopback_is_measured_where_there_is_no_lab(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,7 @@ def test_without_torchrun_a_process_captures_alone() -> None:
     assert ranks.first and ranks.median(profile) is profile
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_processes_of_torchrun_have_the_median_of_all(tmp_path: Path) -> None:
     """Three, of which the second and the third take 1.5 and 2 times as long as the first."""
     script = tmp_path / "rank.py"

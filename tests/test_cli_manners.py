@@ -113,7 +113,10 @@ def test_compare_fits_into_80_columns_with_units_and_bottleneck(
         ("clusters", ["cluster", "intra", "inter", "what"]),
         ("scale vgg_digits --cluster cpu-1g --devices 1,2", ["sync", "devices", "step", "samples/s", "memory"]),
         ("simulate vgg_digits --cluster cpu-1g --devices 2 --strategy data", ["device", "compute", "busy", "peak"]),
-        ("compare llama3-8b --cluster dgx-h100 --devices 16", ["strategy", "data", "zero", "step", "GiB", "fits"]),
+        (
+            "compare llama3-8b --cluster dgx-h100 --devices 8 --batch-size 16",
+            ["strategy", "data", "zero", "step", "GiB", "fits"],
+        ),
         ("scenario examples/spot-cluster.yaml", ["event", "policy", "lost", "devices", "samples/s"]),
     ],
 )

@@ -42,6 +42,14 @@ PATIENT_S = 600.0
 """As long as anything that surely comes may take, on a machine that others keep busy."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_tab_is_gone() -> Iterator[None]:
+    """A tab here asks once: it is not taken to be closed while a busy machine starts a process for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(desk_module, "GONE_S", PATIENT_S)
+        yield
+
+
 @pytest.fixture(scope="module")
 def store() -> Iterator[Store]:
     """With workers that give way to nobody and are given up by nobody, however busy the machine."""
@@ -302,23 +310,22 @@ def test_a_process_that_was_stopped_amid_its_answer_ends_it(store: Store, monkey
     process.kill()
 
 
-def _ends_at_once(pipe: Connection, niceness: int, answer: object) -> None:
-    """A worker's life that ends before its first word."""
-    os._exit(3)
-
-
 class _Refusing:
-    """A context of multiprocessing on a machine that has no room for another process, until `room` says so."""
+    """A context of multiprocessing on a machine that has no room for another process, until `room` says so.
 
-    def __init__(self) -> None:
-        self.usual, self.room, self.refused = multiprocessing.get_context("spawn"), False, 0
+    instead: what a process does in place of its work.
+    """
+
+    def __init__(self, instead: dict[str, object]) -> None:
+        self.usual, self.room, self.refused = multiprocessing.get_context("spawn"), bool(instead), 0
+        self.instead = instead
 
     def Pipe(self) -> tuple[Connection, Connection]:
         return self.usual.Pipe()
 
     def Process(self, **arguments: object) -> object:
         if self.room:
-            return self.usual.Process(**arguments)  # type: ignore[arg-type]
+            return self.usual.Process(**arguments | self.instead)  # type: ignore[arg-type]
         self.refused += 1
         raise BlockingIOError(errno.EAGAIN, "no room for another process")
 
@@ -327,21 +334,18 @@ class _Refusing:
 def test_where_no_process_starts_a_sentence_is_the_answer_and_the_next_request_tries_again(
     monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    context = _Refusing()
-    context.room = why == "it ended as it began"
+    ends_at_once = {"target": os._exit, "args": (3,)}  # before its first word
+    context = _Refusing(ends_at_once if why == "it ended as it began" else {})
     monkeypatch.setattr(workers_module, "process_context", lambda: context)
-    with monkeypatch.context() as while_it_fails:
-        if context.room:
-            while_it_fails.setattr(worker_process, "_work", _ends_at_once)
-        store = Store({"small": branches()})
-        workers = Workers({CLICKS: 1})
-        store.employ(workers)
-        for seed in (1, 1, 2):
-            answer = store.desk.ask(quick(store, seed=seed), "a", PATIENT_S)
-            assert isinstance(answer, Outcome) and answer.run is None
-            assert "no worker process starts here: " in answer.reason and why in answer.reason
-        assert store.desk.jobs() == [] and (context.room or context.refused == 4)  # the lane's start, and each request
-    context.room = True
+    store = Store({"small": branches()})
+    workers = Workers({CLICKS: 1})
+    store.employ(workers)
+    for seed in (1, 1, 2):
+        answer = store.desk.ask(quick(store, seed=seed), "a", PATIENT_S)
+        assert isinstance(answer, Outcome) and answer.run is None
+        assert "no worker process starts here: " in answer.reason and why in answer.reason
+    assert store.desk.jobs() == [] and (context.room or context.refused == 4)  # the lane's start, and each request
+    context.room, context.instead = True, {}
     try:
         answer = store.desk.ask(quick(store, seed=1), "a", PATIENT_S)
         assert isinstance(answer, Outcome) and answer.run is not None

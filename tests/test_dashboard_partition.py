@@ -19,11 +19,11 @@ from dashboard.figures.partition_rows import Strip, balance, strips_height
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
 from dashboard.state.candidates import Candidate
-from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, by_column, columns_of
+from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, _glyphs, by_column, columns_of
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import device_groups, group_of
 from dashboard.state.flows import BETWEEN, flows_of
-from dashboard.state.folding import stretches
+from dashboard.state.folding import Chain, stretches
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
@@ -159,6 +159,17 @@ def test_equal_shards_are_one_cell(sharding: Sharding, words: str, cells: tuple[
 def test_unequal_parts_by_sample_keep_their_shares() -> None:
     split = effective_split(Sharding(degrees=(3, 1, 1, 1), devices=(0, 1, 0), samples=(5, 2, 1)))
     assert split.rows == pytest.approx((6 / 8, 2 / 8))
+
+
+def test_of_a_lane_with_many_splits_the_heaviest_is_drawn_and_the_others_are_counted() -> None:
+    profile = chain([1.0, 5.0, 2.0, 3.0])
+    lane = tuple(Chain(layers=(i,)) for i in range(4))
+    whole = {layer.name: Sharding(devices=(i,)) for i, layer in enumerate(profile.layers)}
+    glyphs = _glyphs(profile, Plan(model="small", batch_size=8, placements=whole), lane)
+    assert [(glyph.layers, glyph.more) for glyph in glyphs] == [((1,), 3)]
+    fewer = Plan(model="small", batch_size=8, placements=whole | {"b": whole["a"]})
+    few = _glyphs(profile, fewer, lane)
+    assert [(glyph.layers, glyph.more) for glyph in few] == [((0, 1), 0), ((2,), 0), ((3,), 0)]
 
 
 @needs_library

@@ -1,16 +1,13 @@
-"""The compiled engine against the reference engine: start and end of every task bit for bit, every feature on.
-
-SHARDSCOPE_ENGINE_CASES sets how many random cases are run (300; 3,000 for a full run).
-"""
+"""The compiled engine against the reference engine: start and end of every task bit for bit, every feature on."""
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
 from dataclasses import replace
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,7 +27,7 @@ from simulator.run import run
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Kind, Route, TaskGraph
 
-CASES = int(os.environ.get("SHARDSCOPE_ENGINE_CASES", "300"))
+CASES = laws.examples(120, 3000)
 both_engines = pytest.mark.skipif(engine_name() != "compiled", reason="no compiled engine: no C compiler here")
 
 SECONDS = st.sampled_from((0.0, 0.0, 1e-4, 1e-3, 1e-3, 0.3e-3)) | st.floats(0.0, 2e-3, allow_subnormal=False)

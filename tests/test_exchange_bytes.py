@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ def sent(exchange: Exchange, devices: Floats, count: int) -> Floats:
     return matrix
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=laws.examples(40, 150), deadline=None)
 @given(profiles(), clusters(), st.data())
 def test_counted_is_what_is_sent(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     plan = data.draw(plans(profile, cluster, every_axis=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
@@ -37,29 +38,32 @@ def test_gradients_of_uneven_shares_are_unbiased() -> None:
     assert_equal_training(script_of(plan, cluster), 2)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ["resnet_small", "vgg_small"])
+PAIRS = [(name, strategy) for strategy in STRATEGIES for name in ("resnet_small", "vgg_small")]
+IN_TURN = [2 * number + number % 2 for number in range(len(STRATEGIES))]
+
+
+@pytest.mark.parametrize(("name", "strategy"), laws.some(PAIRS, *IN_TURN))
 def test_gradients_of_the_small_networks_of_the_zoo(name: str, strategy: str) -> None:
     plan = made(strategy, ZOO[name], batch_size=4, grid=(2, 2))
     assert_equal_training(script_of(plan, network=ZOO[name]))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(laws.examples(2, 4)))
 def test_gradients_of_random_plans_by_sample_and_channel(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, spatial=False)))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(laws.examples(4, 8)))
 def test_gradients_of_random_plans_by_all_dimensions(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed)))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(laws.examples(3, 6)))
 def test_gradients_of_functions_and_odd_borders(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, FUNCTIONAL), network=FUNCTIONAL))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(laws.examples(2, 4)))
 def test_gradients_of_sequences(seed: int) -> None:
     assert_equal_training(script_of(random_plan(seed, WORDS), network=WORDS))
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import report, shardscope
+from command_line import options_in, report, shardscope
 from conftest import ROOT
 
 from simulator import files
 from simulator.exports import RUNTIMES
-from simulator.exports.launch import options_in
 from simulator.exports.pinned_arguments import pinned
 from simulator.plan import Sharding, Synchronisation
 

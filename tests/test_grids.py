@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,7 +64,7 @@ GRIDS = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
 def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
     card, grid = drawn
@@ -133,7 +134,7 @@ def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> No
 def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
     """The best three splits are those of a ranking that simulates every grid."""
     cluster, profile = nodes(8), PROFILES[card]
-    some, every = (ranked_grids(card, profile, cluster, NANOTRON, 32, top=top) for top in (3, 1000))
+    some, every = (ranked_grids(card, profile, cluster, NANOTRON, 16, top=top) for top in (3, 1000))
     assert not every.bounded and some.bounded
     assert len(every.simulated) == len(some.simulated) + len(some.bounded)
     first = [(split_of(each.grid), each.report.step_s) for each in best_of_splits(some.runs)][:3]
@@ -148,10 +149,10 @@ def test_a_ranking_without_time_says_that_it_is_not_certain() -> None:
 
 
 def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:
-    cluster, profile = nodes(16, memory_bytes=300 * 2**20), PROFILES[SMALL]
-    ranking = ranked_grids(SMALL, profile, cluster, NANOTRON, 64)
+    cluster, profile = nodes(8, memory_bytes=300 * 2**20), PROFILES[SMALL]
+    ranking = ranked_grids(SMALL, profile, cluster, NANOTRON, 32)
     ranked = ranking.simulated
-    assert all(each.grid.devices == 16 and each.grid.batch == 64 for each in ranked)
+    assert all(each.grid.devices == 8 and each.grid.batch == 32 for each in ranked)
     runs = [each.runs for each in ranked]
     assert runs == sorted(runs, reverse=True) and ranking.runs and ranking.too_large
     assert any(each.grid.recomputation != "none" for each in ranked)  # tried where less does not fit
@@ -159,8 +160,8 @@ def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:
     assert seconds == sorted(seconds)
     best = ranked[0]
     assert best.interval.low_s < seconds[0] < best.interval.high_s
-    peak = 16 * accelerator("h100").flops_per_s
-    assert best.mfu == pytest.approx(64 * 512 / seconds[0] * SMALL.flops_per_token / peak)
+    peak = 8 * accelerator("h100").flops_per_s
+    assert best.mfu == pytest.approx(32 * 512 / seconds[0] * SMALL.flops_per_token / peak)
     with pytest.raises(InputError, match="batch_size is 3"):
         ranked_grids(SMALL, profile, nodes(64), NANOTRON, 3)
 

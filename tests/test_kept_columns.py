@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,7 @@ def lowered(
         return model, None
 
 
-@settings(max_examples=40)
+@settings(max_examples=laws.examples(15, 40))
 @given(st.data(), profiles(max_layers=4), RUNTIMES, st.lists(st.sampled_from((0.25, 1.0, 3.0)), min_size=1, max_size=3))
 def test_a_graph_on_several_clusters_is_that_of_each_alone(
     data: st.DataObject, profile: Profile, runtime: Runtime, factors: list[float]
@@ -91,7 +92,7 @@ def test_distinct_numbers_are_a_sorted_set(numbers: list[int]) -> None:
     assert distinct(np.array(numbers, dtype=np.int64)).tolist() == sorted(set(numbers))
 
 
-@settings(max_examples=40)
+@settings(max_examples=laws.examples(15, 40))
 @given(st.data(), profiles(max_layers=4), RUNTIMES)
 def test_equal_links_counted_once_take_as_long_as_each(data: st.DataObject, profile: Profile, runtime: Runtime) -> None:
     cluster = data.draw(clusters(min_workers=2))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import laws
 import pytest
+from command_line import options_in
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from simulator import file_gate
 from simulator.cli import main
 from simulator.errors import InputError, UnknownNameError
-from simulator.exports.launch import LAUNCHED, launch_command, options_in
+from simulator.exports.launch import LAUNCHED, launch_command
 from simulator.exports.megatron import layout
 from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.card_files import cards, read_card
@@ -35,7 +37,7 @@ def drawn() -> st.SearchStrategy[tuple[str, TrainingGrid]]:
     )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=laws.examples(60, 300), deadline=None)
 @given(drawn(), st.sampled_from(LAUNCHED), st.sampled_from(["h100", "v100"]))
 def test_every_option_is_one_of_the_runtime(pair: tuple[str, TrainingGrid], runtime: str, gpu: str) -> None:
     name, grid = pair

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,7 +136,7 @@ def launched_runtimes(draw: st.DrawFn) -> Runtime:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(st.data(), profiles(), clusters(max_servers=1), launched_runtimes())
 def test_what_holds_for_any_launched_run(
     data: st.DataObject, profile: Profile, cluster: Cluster, runtime: Runtime
@@ -160,7 +161,7 @@ def test_what_holds_for_any_launched_run(
         assert step_s <= (uncontended_s(graph, cluster) + graph.launch_s).sum() * (1 + 1e-9)
 
 
-@settings(max_examples=30)
+@settings(max_examples=laws.examples(15, 30))
 @given(st.data(), profiles(), clusters(max_servers=1), launched_runtimes())
 def test_what_the_host_does_once_a_step_lengthens_it_by_that(
     data: st.DataObject, profile: Profile, cluster: Cluster, runtime: Runtime

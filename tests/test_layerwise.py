@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -52,7 +53,7 @@ def test_a_chain_is_solved_by_hand() -> None:
     assert least_sum(nodes, {(0, 1): change, (1, 2): change}) == (4.0, [0, 1, 0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=laws.examples(20, 60), deadline=None)
 @given(st.data())
 def test_any_graph_is_solved_as_by_enumeration(source: st.DataObject) -> None:
     """Up to 6 nodes with any edges, complete graphs and unconnected parts included."""
@@ -78,7 +79,7 @@ def test_too_entangled_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         least_sum([np.zeros(3)] * 4, edges)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=laws.examples(15, 40), deadline=None)
 @given(st.data())
 def test_the_plan_is_optimal_on_random_networks(source: st.DataObject) -> None:
     profile = source.draw(profiles(max_layers=5))
@@ -91,7 +92,7 @@ def test_the_plan_is_optimal_on_random_networks(source: st.DataObject) -> None:
     assert tables.total_s(strategy_of(plan, profile, tables)) == pytest.approx(enumerated(tables), rel=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=laws.examples(15, 30), deadline=None)
 @given(st.data())
 def test_no_dearer_than_data_parallelism_and_one_weird_trick(source: st.DataObject) -> None:
     profile, cluster = source.draw(profiles()), source.draw(clusters(max_workers=8))

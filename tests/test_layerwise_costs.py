@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -79,7 +80,7 @@ def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
     assert quartered.synchronise_s[1] == pytest.approx(whole.synchronise_s[1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=laws.examples(15, 40), deadline=None)
 @given(st.data())
 def test_edge_tables_count_what_the_exchange_counts(source: st.DataObject) -> None:
     """Over a bus of 1 byte/s the edges' seconds are the bytes that the plan moves, if no layer has two readers.
@@ -118,7 +119,7 @@ def test_servers_are_pushed_to_updated_and_pulled_from_in_turn() -> None:
     assert fabric.waves_s(fabric.wiring.waves([steps, steps])) == pytest.approx(2 * (3000e-6 + 2e-4) + 0.004)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=laws.examples(15, 30), deadline=None)
 @given(clusters(max_servers=0), st.integers(0, 2**31))
 def test_links_carry_what_crosses_them(cluster: Cluster, seed: int) -> None:
     """Added up by sets of devices, or pair by pair over the routes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain as joined
 
+import laws
 import numpy as np
 import pytest
 import small_networks
@@ -32,7 +33,7 @@ from simulator.workload import Geometry, Profile, ScalingPoint
 PRICE_S = 1e-5
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=laws.examples(20, 50), deadline=None)
 @given(profiles())
 def test_every_layer_is_in_one_group_and_followers_read_one_layer_of_theirs(profile: Profile) -> None:
     groups = layer_groups(profile)
@@ -44,7 +45,7 @@ def test_every_layer_is_in_one_group_and_followers_read_one_layer_of_theirs(prof
             assert len(profile.consumers[profile.index[layer.inputs[0]]]) == 1
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=laws.examples(20, 50), deadline=None)
 @given(profiles(max_layers=4), clusters(), st.data())
 def test_every_cut_of_groups_can_run(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
     groups = layer_groups(profile)[: data.draw(st.integers(1, 3))]
@@ -93,9 +94,9 @@ def test_cuts_of_a_linear_layer_by_hand() -> None:
     ]  # nobody adds the last one's terms
     assert cut(as_terms=True, to_samples=True)[2] == ((4, 1), 1)
     assert GroupCut(devices, 4).placements(profile, groups[0], samples=3) is None
-    assert (
-        len(list(cuts(devices))) == 1 + 2 * 3
-    )  # by sample alone; into 2 and 1 parts by channel, terms, and to samples
+    ways = [(cut.parts, cut.as_terms, cut.to_samples) for cut in cuts(devices)]
+    further = [(False, False), (True, False), (True, True)]  # by channel, into terms, and those to samples
+    assert ways == [(4, False, False), *((parts, *way) for parts in (2, 1) for way in further)]
 
 
 def test_devices_near_those_in_use() -> None:
@@ -105,7 +106,7 @@ def test_devices_near_those_in_use() -> None:
     assert device_blocks({(1, 2)}, 4) == [(0, 1, 2, 3), (1, 2), (1,), (2,)]  # neither half of a larger one
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=laws.examples(20, 50), deadline=None)
 @given(profiles(), clusters(), st.data())
 def test_loads_are_those_of_the_plan_and_add_up_after_changes(
     profile: Profile, cluster: Cluster, data: st.DataObject
@@ -168,7 +169,7 @@ def test_a_chain_promises_its_step(devices: tuple[tuple[int, ...], ...], price_s
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=laws.examples(20, 50), deadline=None)
 @given(profiles(), clusters(), st.data())
 def test_bounds_of_a_window_are_below_what_its_changes_promise(
     profile: Profile, cluster: Cluster, data: st.DataObject

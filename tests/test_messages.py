@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import replace
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,7 +56,7 @@ def test_a_ring_to_the_nanosecond(ranks: int, expected_ns: int) -> None:
     np.testing.assert_allclose(ends_s, closed_s, rtol=1e-12)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=laws.examples(60, 300))
 @given(st.lists(st.tuples(moments, moments), min_size=2, max_size=14))
 def test_a_ring_is_its_recurrence(members: list[tuple[float, float]]) -> None:
     begin, message = np.array(members).T

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -60,7 +61,7 @@ def test_microbatches_move_the_same_bytes_in_parts() -> None:
     assert parts[0] == pytest.approx(whole[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=laws.examples(15, 40), deadline=None)
 @given(st.data())
 def test_without_parameters_the_cut_edges_are_never_less_than_the_volume(source: st.DataObject) -> None:
     """Each part that a net touches has a reader, and so an edge of the net's weight at least."""

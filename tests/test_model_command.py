@@ -11,7 +11,7 @@ from simulator.cli import main
 from simulator.files import read_profile
 from simulator.language_models.training_stack import nearest_stack, read_stack
 
-ROW = "8B,32,4096,32,14336,131072,4096,0"
+ROW = "1B,4,2048,16,8192,32768,2048,0"
 HEADER = "model,layers,hidden,heads,ffn,vocab,seq,tied_embeddings,dp,tp,pp,zero,mbs,grad_acc,step_s,mem_gb"
 
 
@@ -21,7 +21,7 @@ def test_cards_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "llama3-70b" in text and "2 of 8 experts" in text and "8.03 billion parameters" in text
 
 
-COMPARED = ("--cluster", "dgx-h100", "--devices", "16", "--batch-size", "64", "--sequence", "4096")
+COMPARED = ("--cluster", "dgx-h100", "--devices", "8", "--batch-size", "16", "--sequence", "4096")
 
 
 def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,11 +29,11 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
     assert main([*asked, "--top", "3", "--runtime", "torchtitan"]) == 0
     text = capsys.readouterr().out
     assert "modelled, not measured: nanotron-h100" in text and "off at the median of" in text
-    assert "data 16 x ZeRO-0: needs at least 1" in text  # 18 bytes for each of 8 billion parameters
+    assert "data 8 x ZeRO-0: needs at least 1" in text  # 18 bytes for each of 8 billion parameters
     assert main([*asked, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     best = printed["grids"][0]
-    assert best["data"] * best["context"] * best["tensor"] * best["pipeline"] == 16
+    assert best["data"] * best["context"] * best["tensor"] * best["pipeline"] == 8
     assert best["low_s"] < best["step_s"] < best["high_s"] and 0 < best["peak_bytes"] < 80 * 2**30
     assert f"tensor_parallel_degree {best['tensor']}" in text
     assert best["fit"] in ("fits", "border") and printed["bounded"]["no_step_below_s"] > best["step_s"]
@@ -93,7 +93,7 @@ def test_a_profile_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_a_stack_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs, path = tmp_path / "runs.csv", tmp_path / "stack.json"
-    grids = ("4,2,1,0,1,8,3.1,60", "2,4,1,0,1,8,2.1,50", "1,8,1,0,2,8,1.6,30")
+    grids = ("2,1,1,0,1,1,0.1,20", "1,2,1,0,2,1,0.2,20")
     runs.write_text("\n".join([HEADER, *(f"{ROW},{grid}" for grid in grids)]))
     assert main(["model", "--calibrate", str(runs), "--cluster", "dgx-h100", "--stack-output", str(path)]) == 0
     assert "hardly told by these steps" in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import laws
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -75,7 +76,7 @@ def test_what_a_vanished_device_alone_held_is_lost() -> None:
     assert plan.state_bytes(profile) == 6 * MB
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(st.data())
 def test_everybody_ends_with_what_the_new_plan_needs(draw: st.DataObject) -> None:
     """Counted channel by channel: bytes moved and lost are exactly those that devices need and do not hold."""

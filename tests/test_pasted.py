@@ -130,7 +130,7 @@ def test_a_page_is_written_and_then_up_to_date(tmp_path: Path) -> None:
 
 def test_an_empty_block_waits_for_its_output(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("<!-- output: python -m benchmarks.validation suites -->\n<!-- end -->\n")
+    page.write_text("<!-- output: shardscope profiles -->\n<!-- end -->\n")
     (block,) = blocks(page)
     made = rerun(block)
     assert differences(block.commands[0].lines, made[0].lines)

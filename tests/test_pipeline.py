@@ -8,6 +8,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -132,7 +133,7 @@ def test_200_layers_on_16_devices_use_every_device() -> None:
     assert stages.pace_s * 16 < 1.2 * sum(x.forward_s + x.backward_s for x in layers) / BATCH
 
 
-@settings(max_examples=150)
+@settings(max_examples=laws.examples(40, 150))
 @given(data=st.data(), profile=profiles(), cluster=clusters(max_workers=4), replicas=st.booleans())
 def test_stages_are_as_good_as_by_brute_force(
     data: st.DataObject, profile: Profile, cluster: Cluster, replicas: bool
@@ -150,7 +151,7 @@ def test_stages_are_as_good_as_by_brute_force(
     assert costs[division][1] <= min(costs[c][1] for c in equals) * (1 + EXACT)
 
 
-@settings(max_examples=150)
+@settings(max_examples=laws.examples(40, 150))
 @given(data=st.data(), profile=profiles(), cluster=clusters(max_workers=6))
 def test_stage_values_are_the_same_compiled_and_not(data: st.DataObject, profile: Profile, cluster: Cluster) -> None:
     """Of the least largest cost and, with a limit on each cost, of the least sum; to the same bits."""

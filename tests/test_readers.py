@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
 
+import laws
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -44,7 +45,7 @@ def counted(card: ModelCard) -> ModelCard:
     return replace(card, name="", source="", router_bias=False, **heads)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=laws.examples(60, 300), deadline=None)
 @given(
     st.sampled_from(GRIDS),
     st.sampled_from((*RECOMPUTATION, "op", "core_attn+mlp")),
@@ -202,7 +203,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=laws.examples(60, 300), deadline=None)
 @given(st.lists(WORDS | st.text(max_size=8), max_size=30).map(" ".join))
 def test_any_line_is_read_or_refused(line: str) -> None:
     with contextlib.suppress(InputError, UnknownNameError):
@@ -215,7 +216,7 @@ PLAIN = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=laws.examples(60, 300), deadline=None)
 @given(st.dictionaries(KEYS, PLAIN, max_size=8))
 def test_any_file_is_read_or_refused(content: dict[str, Any]) -> None:
     path = FOLDER / "drawn.json"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import laws
 import numpy as np
 import pytest
 from conftest import ROOT
@@ -37,7 +38,7 @@ def moved(profile: Profile, old: Plan, new: Plan, parts: int = PARTS) -> Movemen
     return movement(profile, cluster, Placed(plan=old, members=members), Placed(plan=new, members=members))
 
 
-@settings(max_examples=40)
+@settings(max_examples=laws.examples(15, 40))
 @given(st.data())
 def test_connectivity_is_volume_plus_what_moves(draw: st.DataObject) -> None:
     """But for a constant: between any two cuts it differs by their volumes and their movements."""

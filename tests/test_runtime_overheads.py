@@ -15,6 +15,7 @@ from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s
 from traces.lab.launch import launch
 
 
+@pytest.mark.usefixtures("forked_python")
 def test_posting_a_message_counts_for_half_of_it_on_both_ranks() -> None:
     """The first rank posts a message after each pass forward, the second after each backward, so that a pass takes
     half of a posting more; 30 ms stand well above what a loaded machine adds to one of them. What the first

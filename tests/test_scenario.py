@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import laws
 import pytest
 from conftest import ROOT
 from hypothesis import given, settings
@@ -152,7 +153,7 @@ def test_throughput_adds_up_to_the_work() -> None:
 DEVICES = [f"d{i}" for i in range(4)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(["join", "leave", "vanish", "slow"])), max_size=8))
 def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
     """Useful steps + checkpoints + idle + lost = the whole time but for the step in flight at the end."""

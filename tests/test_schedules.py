@@ -288,6 +288,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
     assert posted == expected
 
 
+@pytest.mark.parametrize("engine", ["compiled"], indirect=True)
 def test_published_speed_ups_of_schedules(shared_data: Path) -> None:
     """Llama 2 7B in eight stages on MI300X: V-Min is behind all others, speed-ups over 1F1B are within 4 points."""
     seconds = {run.name: (simulated(run)[0].step_s, run.measured_s) for run in primus.runs()}

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import laws
 import pytest
 import random_inputs
 from hypothesis import given, settings
@@ -61,7 +62,7 @@ def searched(
     return search
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=laws.examples(20, 60), deadline=None)
 @given(st.data())
 def test_no_plan_beats_the_bounds(data: st.DataObject) -> None:
     profile = data.draw(random_inputs.profiles())

@@ -33,17 +33,19 @@ TINY = replace(CARD, name="tiny", hidden=256, ffn=512, vocabulary=512, sequence=
 """So small that launches decide."""
 
 
-GRIDS = [
-    TrainingGrid(data=data, tensor=tensor, microbatch=microbatch, accumulation=accumulation)
-    for data, tensor in ((1, 1), (2, 1), (1, 2))
-    for microbatch, accumulation in ((1, 2), (4, 1))
+RUNS = [
+    (TINY, TrainingGrid(accumulation=2)),
+    (TINY, TrainingGrid(microbatch=4)),
+    (CARD, TrainingGrid(microbatch=4)),
+    (CARD, TrainingGrid(data=2, microbatch=4)),
+    (CARD, TrainingGrid(tensor=2, microbatch=4)),
 ]
 
 
 def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
     wanted = {"device.matmul_efficiency": 0.8, "runtime.forward_launch_s": 5e-5, "runtime.step_overhead_s": 0.01}
     made = with_constants(NANOTRON, wanted)
-    plans = [MeasuredPlan(card=card, grid=grid, step_s=1.0) for card in (CARD, TINY) for grid in GRIDS]
+    plans = [MeasuredPlan(card=card, grid=grid, step_s=1.0) for card, grid in RUNS]
     steps_s = predicted_steps_s(made, plans, NODES)
     plans = [replace(plan, step_s=step_s) for plan, step_s in zip(plans, steps_s.tolist(), strict=True)]
     fitted = calibrated(NANOTRON, plans, NODES)

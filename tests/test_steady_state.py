@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import assume, event, given, settings
@@ -117,7 +118,7 @@ def pipelines(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=laws.examples(20, 60))
 @given(
     st.data(),
     st.lists(st.integers(1, 30), min_size=1, max_size=8),
@@ -131,7 +132,7 @@ def test_a_pipeline_of_many_micro_batches(data: st.DataObject, seconds: list[int
     event(f"{plan.schedule}: {'counted' if assert_same_report(profile, cluster, plan, runtime) else 'whole'}")
 
 
-@settings(max_examples=40)
+@settings(max_examples=laws.examples(15, 40))
 @given(st.data(), profiles(max_layers=4))
 def test_any_placement_of_many_micro_batches(data: st.DataObject, profile: Profile) -> None:
     """Dataflow on random clusters, where transfers of different micro-batches contend."""

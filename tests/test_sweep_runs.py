@@ -291,7 +291,7 @@ from simulator.sweep.sweeping import run_sweep
 from simulator.sweep.version import version
 
 if __name__ == "__main__":
-    points = sweep_strategies.points(Path(sys.argv[1]), seed="0..199")
+    points = sweep_strategies.points(Path(sys.argv[1]), seed="0..79")
     start = partial(Processes, jobs=2)
     run_sweep(points, sweep_strategies.make_plan, Path(sys.argv[2]), start, lambda *_: None, resume=True)
 """
@@ -300,13 +300,13 @@ if __name__ == "__main__":
 def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Path, tmp_path: Path) -> None:
     script, folder, drawn = tmp_path / "script.py", tmp_path / "out", random.Random(6)
     script.write_text(SCRIPT)
-    kills, left = 0, 200
+    kills, left = 0, 80
     while left:
         process = subprocess.Popen(
             [sys.executable, str(script), str(profile), str(folder)],
             env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
         )
-        goal = left - drawn.randrange(1, 100)
+        goal = left - drawn.randrange(1, 40)
         while process.poll() is None and (kills == 2 or (left := pending(folder)) > goal):
             time.sleep(drawn.uniform(0, 0.01))
         if process.returncode is None:
@@ -315,7 +315,7 @@ def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Pat
         assert process.wait() in (0, -9)
         left = pending(folder)
     assert kills >= 2
-    points = sweep_strategies.points(profile, seed="0..199")
+    points = sweep_strategies.points(profile, seed="0..79")
     assert table(folder) == sweep(points, tmp_path / "whole", jobs=2)
 
 
@@ -323,7 +323,7 @@ def pending(folder: Path) -> int:
     try:
         return column(folder, "status").count("pending")
     except (InputError, sqlite3.OperationalError):
-        return 200
+        return 80
 
 
 def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:

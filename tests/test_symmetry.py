@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from math import prod
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
@@ -138,7 +139,7 @@ def ranked(draw: st.DrawFn, profile: Profile) -> tuple[Cluster, Plan]:
     return cluster, draw(shared_states(profile, plan))
 
 
-@settings(max_examples=30)
+@settings(max_examples=laws.examples(12, 30))
 @given(st.data(), profiles(max_layers=4))
 def test_a_report_of_first_ranks_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
     layers = [replace(layer, update_s=1e-3 if layer.parameter_bytes else 0.0) for layer in profile.layers]
@@ -148,14 +149,14 @@ def test_a_report_of_first_ranks_is_that_of_all(data: st.DataObject, profile: Pr
     event(f"devices alike: {assert_same_report(profile, cluster, plan, data.draw(RUNTIMES), stragglers)}")
 
 
-@settings(max_examples=20)
+@settings(max_examples=laws.examples(8, 20))
 @given(st.data(), profiles(max_layers=4))
 def test_a_report_of_one_replica_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
     cluster, plan = data.draw(replicated(profile))
     event(f"replicas: {assert_same_report(profile, cluster, plan, data.draw(RUNTIMES))}")
 
 
-@settings(max_examples=20)
+@settings(max_examples=laws.examples(8, 20))
 @given(st.data(), profiles(max_layers=4))
 def test_a_report_of_each_class_of_replicas_is_that_of_all(data: st.DataObject, profile: Profile) -> None:
     """Stragglers and slower devices, alike or not, in some of the replicas."""

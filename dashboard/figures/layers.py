@@ -9,8 +9,6 @@ from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile
 
 _STEPS, _LABELLED = 48, 24
-_WIDTH = 560
-"""Pixels that a row of blocks has on a desk."""
 
 
 def layer_times(profile: Profile) -> Figure:

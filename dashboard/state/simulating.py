@@ -99,7 +99,7 @@ class Outcome:
         """Why there are no tasks to draw."""
         if self.counted is not None:
             return f"{self.counted.report.tasks:,} tasks are too many to draw"
-        return self.reason or "no run"
+        return self.reason
 
     @cached_property
     def flows(self) -> Flows | None:

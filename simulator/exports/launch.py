@@ -6,8 +6,6 @@ Data, checkpoints, learning rate and logging are left to the user.
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,11 +73,3 @@ def stage_blocks(card: ModelCard, plan: Plan) -> tuple[int, ...]:
     """Blocks of each stage of the plan of a card."""
     homes = [min(plan.placements[f"blocks.{number}.attention"].devices) for number in range(card.layers)]
     return tuple(homes.count(home) for home in dict.fromkeys(homes))
-
-
-def options_in(command: str) -> Iterator[str]:
-    """The options of the runtime that stand in a command line: torchrun's own are before its script."""
-    lines = (line for line in command.splitlines() if not line.startswith("#"))
-    script = re.split(r"\S+\.py\b|-m \S+", " ".join(lines), maxsplit=1)[-1]
-    yield from (word.partition("=")[0] for word in script.split() if word.startswith("--"))
-    yield from (word for word in script.split() if re.fullmatch(r"[a-z-]+:[a-z-]+", word))
