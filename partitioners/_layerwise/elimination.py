@@ -48,7 +48,11 @@ def least_sum(
             continue  # it is queued again, by what it has become
         changed = graph.neighbours[node]
         if regrets is not None and entries > most:
-            changed = graph.narrow(node, regrets)
+            node = graph.widest(node)
+            changed = {node, *graph.neighbours[node]}
+            graph.narrow(node, regrets[node])
+            if len(graph.kept[node]) == 1:
+                removed.append(graph.take_out(node))
         else:
             _check_size([len(graph.kept[n]) for n in changed], most)
             removed.append(graph.remove(node))
@@ -108,28 +112,46 @@ class _Remainder:
             for n in key:
                 if n != node:
                     del self.tables[n][key]
-        before = self.tables[scope[0]].get(scope) if scope else self.total
-        table = least if before is None else before + least
         for n in scope:
-            self.tables[n][scope] = table
             self.neighbours[n].update(scope)
             self.neighbours[n] -= {n, node}
-        if not scope:
-            self.total = table
+        self._add(scope, least)
         self.left.remove(node)
         return _Removed(node, scope, choice, tuple(self.kept[n] for n in order))
 
-    def narrow(self, node: int, regrets: Sequence[Floats]) -> set[int]:
-        """Take a third of the choices from the widest of it and its neighbours; the nodes that this touches."""
-        most = max((node, *self.neighbours[node]), key=lambda n: (len(self.kept[n]) * len(self.neighbours[n]), n))
-        kept = self.kept[most]
-        best = np.sort(np.argsort(regrets[most][list(kept)], kind="stable")[: max(2 * len(kept) // 3, 1)])
-        self.kept[most] = [kept[i] for i in best]
-        for key, table in list(self.tables[most].items()):
-            narrowed = table.take(best, axis=key.index(most))
+    def take_out(self, node: int) -> _Removed:
+        """Remove a node of one choice, which makes nobody depend on each other."""
+        for key, table in self.tables[node].items():
+            rest = tuple(n for n in key if n != node)
+            for n in rest:
+                del self.tables[n][key]
+            self._add(rest, table.squeeze(key.index(node)))
+        for n in self.neighbours[node]:
+            self.neighbours[n].remove(node)
+        self.left.remove(node)
+        return _Removed(node, (), np.zeros((), dtype=np.int64), (self.kept[node],))
+
+    def _add(self, scope: Scope, table: Floats) -> None:
+        before = self.tables[scope[0]].get(scope) if scope else self.total
+        total = table if before is None else before + table
+        for n in scope:
+            self.tables[n][scope] = total
+        if not scope:
+            self.total = total
+
+    def widest(self, node: int) -> int:
+        """Of a node and its neighbours the one that has most choices for most neighbours."""
+        return max((node, *self.neighbours[node]), key=lambda n: (len(self.kept[n]) * len(self.neighbours[n]), n))
+
+    def narrow(self, node: int, regrets: Floats) -> None:
+        """Take half of its choices from a node."""
+        kept = self.kept[node]
+        best = np.sort(np.argsort(regrets[list(kept)], kind="stable")[: len(kept) // 2])
+        self.kept[node] = [kept[i] for i in best]
+        for key, table in list(self.tables[node].items()):
+            narrowed = table.take(best, axis=key.index(node))
             for n in key:
                 self.tables[n][key] = narrowed
-        return {most, *self.neighbours[most]}
 
 
 def _check_size(choices: Sequence[int], most: int) -> None:

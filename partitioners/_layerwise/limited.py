@@ -21,8 +21,8 @@ from simulator.taskgraph import Floats
 
 _MOST_ENTRIES = 2**15
 """Of a table, where part of the nodes choose anew: some hundredths of a second."""
-_RAISES, _FIRST_RAISES = 4, 30
-"""How often prices go up until choices fit, and how often before any did."""
+_RAISES, _FIRST_RAISES = 4, 60
+"""How often prices go up until choices fit, and how often where none did before."""
 _STEPS = 5
 """Steps of the prices for as many choices of part of the nodes."""
 _TRADES = 20
@@ -74,6 +74,8 @@ class LimitedSearch:
         for (a, b), table in edges.items():
             self._around[a].append((b, table))
             self._around[b].append((a, table.T))
+        entries = [cost[cost > 0].min(initial=inf) for cost in (*nodes, *edges.values())]
+        self._smallest = min((each for each in entries if each < inf), default=1.0)
         self._random = np.random.default_rng(seed)
         self._messages = MessagePassing(len(nodes), edges)
         self._prices = Prices(center=np.zeros(memory.times), trial=np.zeros(memory.times))
@@ -90,7 +92,9 @@ class LimitedSearch:
         """One of some steps of the prices, and then of as many choices of part of the nodes."""
         if self._moves % (2 * _STEPS) < _STEPS:
             self._climb()
-        elif self.best is not None or self._moves % (2 * _STEPS) == _STEPS:
+        elif self.best is None:
+            self._make_fit()
+        else:
             self._choose_anew()
             for _ in range(_TRADES):
                 self._trade()
@@ -107,46 +111,66 @@ class LimitedSearch:
         own = sum(float(cost[k]) for cost, k in zip(self._nodes, choices, strict=True))
         return own + sum(float(table[choices[a], choices[b]]) for (a, b), table in self._edges.items())
 
+    def _at(self, price: Floats) -> list[Floats]:
+        """The costs of the nodes where memory has that price."""
+        return [own + held for own, held in zip(self._nodes, self._memory.prices(price), strict=True)]
+
     def _climb(self) -> None:
         """Try prices, and step to the next ones."""
         prices = self._prices
-        costs = [own + held for own, held in zip(self._nodes, self._memory.prices(prices.trial), strict=True)]
+        costs = self._at(prices.trial)
         self._messages.sweep(costs)
         shifted = self._messages.sweep(costs)
         self._regrets = shifted.regrets
         excess = self.consider(shifted.choices) - 1
         bound = shifted.bound - float(prices.trial.sum())
         highest = max(bound, prices.bound)
-        prices.step(bound, excess, min(self.cost, max(1.2 * highest, highest + 1)))
+        prices.step(bound, excess, min(self.cost, max(1.2 * highest, highest + self._smallest)))
+
+    def _make_fit(self) -> None:
+        """Raise prices wherever too much is held until choices fit."""
+        price = self._prices.center
+        for _ in range(_FIRST_RAISES):
+            used = self.consider(self._messages.sweep(self._at(price)).choices)
+            if self.best is not None:
+                return
+            price = np.where(used > 1, 2 * price + 0.01 * max(abs(self.bound), self._smallest), price)
 
     def _choose_anew(self) -> None:
-        """All nodes, a half or a quarter of them, at prices that go up where what they hold does not fit."""
-        draw = self._random
-        is_free = draw.random(len(self._nodes)) < (draw.choice([1.0, 0.5, 0.25]) if self.best is not None else 1.0)
-        free = np.flatnonzero(is_free).tolist()
+        """Part of the nodes, at prices near those of the bound, which go up where what they hold does not fit."""
+        assert self.best is not None
+        draw, free, choices = self._random, self._drawn_nodes(), self.best
         price = self._prices.center * np.exp(draw.normal(0, 0.5) + draw.normal(0, 0.3, self._memory.times))
-        scale = self.cost if self.best is not None else abs(self.bound)
-        regrets = self._drawn_regrets(free, 0.05 * scale * draw.exponential())
+        regrets = self._drawn_regrets(free, 0.05 * self.cost * draw.exponential())
         nodes, edges = self._part(free)
-        choices = self.best or [0] * len(self._nodes)
-        for _ in range(_RAISES if self.best is not None else _FIRST_RAISES):
+        for _ in range(_RAISES):
             held = self._memory.prices(price)
             costs = [own + held[node] for own, node in zip(nodes, free, strict=True)]
-            if self.best is None:
-                shifted = self._messages.sweep(costs)
-                self.consider(shifted.choices)
-                regrets = shifted.regrets
             _, anew = least_sum(costs, edges, regrets=regrets, most_entries=_MOST_ENTRIES)
-            changed = dict(zip(free, anew, strict=True))
-            used = self.consider([changed.get(node, choice) for node, choice in enumerate(choices)])
+            used = self.consider(_changed(choices, free, anew))
             if used.max(initial=0.0) <= 1 + ROUNDING:
-                break
-            price = np.where(used > 1, 2 * price + 0.01 * scale, price)
+                return
+            price = np.where(used > 1, 2 * price + 0.01 * self.cost, price)
+
+    def _drawn_nodes(self) -> list[int]:
+        """All of them, a part of all, or a part that hangs together."""
+        count = len(self._nodes)
+        most = max(int(count * self._random.choice([1.0, 0.5, 0.25, 0.1])), 1)
+        if most == count:
+            return list(range(count))
+        if self._random.random() < 0.5:
+            return sorted(self._random.choice(count, most, replace=False).tolist())
+        reached, at = [int(self._random.integers(count))], 0
+        seen = set(reached)
+        while at < len(reached) < most:
+            around = [other for other, _ in self._around[reached[at]] if other not in seen]
+            seen.update(around)
+            reached += self._random.permutation(around).tolist()
+            at += 1
+        return sorted(reached[:most])
 
     def _trade(self) -> None:
         """The cheapest choices that fit of a few nodes, drawn from all and from the neighbours of those drawn."""
-        if self.best is None:
-            return
         few, combinations = [], 1
         node = int(self._random.integers(len(self._nodes)))
         while combinations * len(self._nodes[node]) <= _MOST_COMBINATIONS and len(few) < len(self._nodes):
@@ -180,26 +204,32 @@ class LimitedSearch:
             choices = np.array(np.unravel_index(better[first : first + _CHECKED], shape)).T
             fitting = np.flatnonzero(self._memory.fit(self.best, few, choices))
             if len(fitting):
-                changed = dict(zip(few, choices[fitting[0]].tolist(), strict=True))
-                self.consider([changed.get(node, choice) for node, choice in enumerate(self.best)])
+                self.consider(_changed(self.best, few, choices[fitting[0]].tolist()))
                 return
 
     def _drawn_regrets(self, free: Sequence[int], most: float) -> list[Floats]:
         """Those of the last messages, and up to so much more; the present choice has the least."""
+        assert self.best is not None
         regrets = []
         for node in free:
             drawn = self._regrets[node] + most * self._random.random(len(self._nodes[node]))
-            if self.best is not None:
-                drawn[self.best[node]] = -inf
+            drawn[self.best[node]] = -inf
             regrets.append(drawn)
         return regrets
 
     def _part(self, free: Sequence[int]) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
         """The graph of these nodes alone, where all others keep their choices."""
         number = {node: position for position, node in enumerate(free)}
-        nodes, best = [], self.best or []
+        assert self.best is not None
+        nodes, best = [], self.best
         for node in free:
             fixed = (table[:, best[other]] for other, table in self._around[node] if other not in number)
             nodes.append(sum(fixed, self._nodes[node]))
         inside = {(number[a], number[b]): t for (a, b), t in self._edges.items() if a in number and b in number}
         return nodes, inside
+
+
+def _changed(choices: Sequence[int], nodes: Sequence[int], anew: Sequence[int]) -> list[int]:
+    """Choices with those of some nodes replaced."""
+    choice_of = dict(zip(nodes, anew, strict=True))
+    return [choice_of.get(node, choice) for node, choice in enumerate(choices)]
