@@ -179,14 +179,14 @@ class Contraction:
         tables = [*(self.costs[node] for node in self.nodes), *edges.values()]
         most = 1 + sum(float(each[np.isfinite(each)].max()) for each in tables)
         held = [
-            Holding(node=number[node], first=first, last=last, sizes_bytes=sizes_bytes)
+            Holding(scope=(number[node],), first=first, last=last, sizes_bytes=sizes_bytes)
             for node in self.nodes
             for first, last, sizes_bytes in self.held[node]
         ]
         return LimitedSearch(
             [self.costs[node] for node in self.nodes],
             {edge: np.where(np.isfinite(each), each, most) for edge, each in edges.items()},
-            Memory.of([len(self.costs[node]) for node in self.nodes], held, limit_bytes),
+            Memory(held, limit_bytes),
             seed,
         )
 

@@ -38,19 +38,23 @@ def total(graph: Graph, choices: tuple[int, ...]) -> float:
     return own + sum(float(table[choices[i], choices[j]]) for (i, j), table in edges.items())
 
 
-def random_memory(rng: np.random.Generator, nodes: list[Floats]) -> tuple[list[Holding], Memory]:
-    """Up to two intervals a node, and a limit that some choices exceed."""
+def random_memory(rng: np.random.Generator, graph: Graph) -> tuple[list[Holding], Memory]:
+    """Up to two intervals a node and one an edge, and a limit that some choices exceed."""
+    nodes, edges = graph
+    scopes = [(node,) for node in range(len(nodes)) for _ in range(rng.integers(3))]
     held = []
-    for node, cost in enumerate(nodes):
-        for _ in range(rng.integers(3)):
-            first, last = sorted(rng.choice(9, 2, replace=False))
-            sizes_bytes = rng.integers(0, 20, len(cost)).astype(float)
-            held.append(Holding(node=node, first=int(first), last=int(last), sizes_bytes=sizes_bytes))
-    return held, Memory.of([len(cost) for cost in nodes], held, float(rng.integers(15, 60)))
+    for scope in [*scopes, *(edge for edge in edges if rng.random() < 0.5)]:
+        first, last = sorted(rng.choice(9, 2, replace=False).tolist())
+        sizes_bytes = rng.integers(0, 20, [len(nodes[node]) for node in scope]).astype(float)
+        held.append(Holding(scope=scope, first=first, last=last, sizes_bytes=sizes_bytes))
+    return held, Memory(held, float(rng.integers(15, 90)))
 
 
 def fits(held: list[Holding], limit_bytes: float, choices: tuple[int, ...]) -> bool:
-    used = [sum(h.sizes_bytes[choices[h.node]] for h in held if h.first <= time < h.last) for time in range(9)]
+    used = [
+        sum(h.sizes_bytes[tuple(choices[node] for node in h.scope)] for h in held if h.first <= time < h.last)
+        for time in range(9)
+    ]
     return max(used) <= limit_bytes
 
 
@@ -59,7 +63,7 @@ def test_the_search_finds_the_optimum_of_small_graphs(seed: int) -> None:
     """Among all choices that fit; where none fits it finds none. Its bound is never above."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(1, 8)))
-    held, memory = random_memory(rng, graph[0])
+    held, memory = random_memory(rng, graph)
     every = list(np.ndindex(*(len(cost) for cost in graph[0])))
     least = min((total(graph, each) for each in every if fits(held, memory.limit_bytes, each)), default=inf)
     search = LimitedSearch(*graph, memory)
@@ -75,7 +79,7 @@ def test_the_search_finds_the_optimum_of_small_graphs(seed: int) -> None:
 def test_the_same_seed_makes_the_same_moves() -> None:
     rng = np.random.default_rng(5)
     graph = random_graph(rng, 30, 0.1)
-    _, memory = random_memory(rng, graph[0])
+    _, memory = random_memory(rng, graph)
     searches = [LimitedSearch(*graph, memory, seed=3) for _ in range(2)]
     for search in searches:
         for _ in range(30):
@@ -94,12 +98,12 @@ def test_messages_bound_the_least_sum_and_reach_it_on_trees(seed: int, tree: boo
         }
     least, _ = least_sum(nodes, edges)
     messages = MessagePassing(len(nodes), edges)
-    bounds = [messages.sweep(nodes).bound for _ in range(20)]
+    bounds = [messages.sweep(nodes, edges).bound for _ in range(20)]
     assert max(bounds) <= least + 1e-9
     assert all(later >= before - 1e-9 for before, later in pairwise(bounds))
     if tree:
         assert bounds[-1] == pytest.approx(least)
-        assert total((nodes, edges), tuple(messages.sweep(nodes).choices)) == pytest.approx(least)
+        assert total((nodes, edges), tuple(messages.sweep(nodes, edges).choices)) == pytest.approx(least)
 
 
 def test_narrowed_nodes_give_up_choices_of_high_regret() -> None:

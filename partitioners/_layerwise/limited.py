@@ -27,9 +27,8 @@ _STEPS = 5
 """Steps of the prices for as many choices of part of the nodes."""
 _TRADES = 20
 """After each of these choices."""
-_MOST_COMBINATIONS, _CHECKED = 2**12, 64
-"""Of the choices of a few nodes: how many are enumerated, and of how many at a time, from the cheapest on, it is asked
-whether they fit."""
+_MOST_COMBINATIONS, _CHECKED = 2**12, 256
+"""Of the choices of a few nodes: how many are enumerated, and of how many of the cheapest it is asked if they fit."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,10 +69,10 @@ class LimitedSearch:
 
     def __init__(self, nodes: Sequence[Floats], edges: Edges, memory: Memory, seed: int = 0) -> None:
         self._nodes, self._edges, self._memory = nodes, edges, memory
-        self._around: list[list[tuple[int, Floats]]] = [[] for _ in nodes]
-        for (a, b), table in edges.items():
-            self._around[a].append((b, table))
-            self._around[b].append((a, table.T))
+        self._around: list[list[int]] = [[] for _ in nodes]
+        for a, b in edges:
+            self._around[a].append(b)
+            self._around[b].append(a)
         entries = [cost[cost > 0].min(initial=inf) for cost in (*nodes, *edges.values())]
         self._smallest = min((each for each in entries if each < inf), default=1.0)
         self._random = np.random.default_rng(seed)
@@ -87,6 +86,11 @@ class LimitedSearch:
     @property
     def bound(self) -> float:
         return self._prices.bound
+
+    @property
+    def byte_prices(self) -> Floats:
+        """What it costs at each time to hold a byte, at the prices of the bound."""
+        return self._prices.center / self._memory.limit_bytes
 
     def move(self) -> None:
         """One of some steps of the prices, and then of as many choices of part of the nodes."""
@@ -111,16 +115,18 @@ class LimitedSearch:
         own = sum(float(cost[k]) for cost, k in zip(self._nodes, choices, strict=True))
         return own + sum(float(table[choices[a], choices[b]]) for (a, b), table in self._edges.items())
 
-    def _at(self, price: Floats) -> list[Floats]:
-        """The costs of the nodes where memory has that price."""
-        return [own + held for own, held in zip(self._nodes, self._memory.prices(price), strict=True)]
+    def _at(self, price: Floats) -> tuple[list[Floats], Edges]:
+        """The costs of nodes and edges where memory has that price."""
+        prices = self._memory.prices(price)
+        nodes = [own + prices.get((node,), 0.0) for node, own in enumerate(self._nodes)]
+        return nodes, {edge: table + prices[edge] if edge in prices else table for edge, table in self._edges.items()}
 
     def _climb(self) -> None:
         """Try prices, and step to the next ones."""
         prices = self._prices
         costs = self._at(prices.trial)
-        self._messages.sweep(costs)
-        shifted = self._messages.sweep(costs)
+        self._messages.sweep(*costs)
+        shifted = self._messages.sweep(*costs)
         self._regrets = shifted.regrets
         excess = self.consider(shifted.choices) - 1
         bound = shifted.bound - float(prices.trial.sum())
@@ -131,7 +137,7 @@ class LimitedSearch:
         """Raise prices wherever too much is held until choices fit."""
         price = self._prices.center
         for _ in range(_FIRST_RAISES):
-            used = self.consider(self._messages.sweep(self._at(price)).choices)
+            used = self.consider(self._messages.sweep(*self._at(price)).choices)
             if self.best is not None:
                 return
             price = np.where(used > 1, 2 * price + 0.01 * max(abs(self.bound), self._smallest), price)
@@ -142,11 +148,9 @@ class LimitedSearch:
         draw, free, choices = self._random, self._drawn_nodes(), self.best
         price = self._prices.center * np.exp(draw.normal(0, 0.5) + draw.normal(0, 0.3, self._memory.times))
         regrets = self._drawn_regrets(free, 0.05 * self.cost * draw.exponential())
-        nodes, edges = self._part(free)
         for _ in range(_RAISES):
-            held = self._memory.prices(price)
-            costs = [own + held[node] for own, node in zip(nodes, free, strict=True)]
-            _, anew = least_sum(costs, edges, regrets=regrets, most_entries=_MOST_ENTRIES)
+            nodes, edges = self._part(free, *self._at(price))
+            _, anew = least_sum(nodes, edges, regrets=regrets, most_entries=_MOST_ENTRIES)
             used = self.consider(_changed(choices, free, anew))
             if used.max(initial=0.0) <= 1 + ROUNDING:
                 return
@@ -163,7 +167,7 @@ class LimitedSearch:
         reached, at = [int(self._random.integers(count))], 0
         seen = set(reached)
         while at < len(reached) < most:
-            around = [other for other, _ in self._around[reached[at]] if other not in seen]
+            around = [other for other in self._around[reached[at]] if other not in seen]
             seen.update(around)
             reached += self._random.permutation(around).tolist()
             at += 1
@@ -179,7 +183,7 @@ class LimitedSearch:
                 combinations *= len(self._nodes[node])
             near = self._around[few[self._random.integers(len(few))]]
             if near and self._random.random() < 0.7:
-                node = near[self._random.integers(len(near))][0]
+                node = near[self._random.integers(len(near))]
             else:
                 node = int(self._random.integers(len(self._nodes)))
         if few:
@@ -188,7 +192,7 @@ class LimitedSearch:
     def _enumerate(self, few: Sequence[int]) -> None:
         """Take the cheapest choices that fit of a few nodes; all others keep theirs."""
         assert self.best is not None
-        nodes, edges = self._part(few)
+        nodes, edges = self._part(few, self._nodes, self._edges)
         shape = [len(cost) for cost in nodes]
         costs = np.zeros(shape)
         for i, cost in enumerate(nodes):
@@ -200,11 +204,10 @@ class LimitedSearch:
         now = costs[tuple(self.best[node] for node in few)]
         better = np.flatnonzero(costs < now - ROUNDING * abs(now))
         better = better[np.argsort(costs.ravel()[better], kind="stable")]
-        for first in range(0, len(better), _CHECKED):
-            choices = np.array(np.unravel_index(better[first : first + _CHECKED], shape)).T
-            fitting = np.flatnonzero(self._memory.fit(self.best, few, choices))
-            if len(fitting):
-                self.consider(_changed(self.best, few, choices[fitting[0]].tolist()))
+        for choices in np.array(np.unravel_index(better[:_CHECKED], shape)).T.tolist():
+            anew = _changed(self.best, few, choices)
+            if self._memory.fits(anew):
+                self.consider(anew)
                 return
 
     def _drawn_regrets(self, free: Sequence[int], most: float) -> list[Floats]:
@@ -217,16 +220,22 @@ class LimitedSearch:
             regrets.append(drawn)
         return regrets
 
-    def _part(self, free: Sequence[int]) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
+    def _part(
+        self, free: Sequence[int], nodes: Sequence[Floats], edges: Edges
+    ) -> tuple[list[Floats], dict[tuple[int, int], Floats]]:
         """The graph of these nodes alone, where all others keep their choices."""
-        number = {node: position for position, node in enumerate(free)}
         assert self.best is not None
-        nodes, best = [], self.best
-        for node in free:
-            fixed = (table[:, best[other]] for other, table in self._around[node] if other not in number)
-            nodes.append(sum(fixed, self._nodes[node]))
-        inside = {(number[a], number[b]): t for (a, b), t in self._edges.items() if a in number and b in number}
-        return nodes, inside
+        number = {node: position for position, node in enumerate(free)}
+        own, inside = [nodes[node] for node in free], {}
+        for node, position in number.items():
+            for other in self._around[node]:
+                a, b = min(node, other), max(node, other)
+                if other not in number:
+                    table = edges[a, b]
+                    own[position] = own[position] + (table[:, self.best[b]] if node == a else table[self.best[a]])
+                elif node < other:
+                    inside[position, number[other]] = edges[a, b]
+        return own, inside
 
 
 def _changed(choices: Sequence[int], nodes: Sequence[int], anew: Sequence[int]) -> list[int]:

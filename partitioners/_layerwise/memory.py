@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from partitioners._layerwise.elimination import Scope
 from simulator.taskgraph import Floats, Ints
 
 ROUNDING = 1e-12
@@ -15,70 +16,55 @@ ROUNDING = 1e-12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """What a node holds at the times first, first + 1, ... last - 1, in bytes by choice."""
+    """What is held at the times first, first + 1, ... last - 1: bytes by the choices of a node or of an edge's two.
 
-    node: int
+    scope: the node, or the two, ascending. sizes_bytes: an axis for each.
+    """
+
+    scope: Scope
     first: int
     last: int
     sizes_bytes: Floats
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """All that the nodes of a graph hold, by node, and how much may be held at any time.
+    """How much may be held at any time, and all that is."""
 
-    The columns have an entry for every choice of every `Holding`; slot: the choice's number among those of all nodes.
-    """
-
-    limit_bytes: float
-    times: int
-    held: tuple[tuple[Holding, ...], ...]
-    starts: Ints
-    slot: Ints
-    first: Ints
-    last: Ints
-    sizes_bytes: Floats
-
-    @staticmethod
-    def of(choices: Sequence[int], held: Sequence[Holding], limit_bytes: float) -> Memory:
-        """For nodes of so many choices."""
-        starts = np.concatenate([[0], np.cumsum(choices, dtype=np.int64)])
+    def __init__(self, held: Sequence[Holding], limit_bytes: float) -> None:
         held = [each for each in held if each.last > each.first and each.sizes_bytes.any()]
-        lengths = [len(each.sizes_bytes) for each in held]
-        return Memory(
-            limit_bytes=limit_bytes,
-            times=max((each.last for each in held), default=0),
-            held=tuple(tuple(each for each in held if each.node == node) for node in range(len(choices))),
-            starts=starts,
-            slot=np.concatenate(
-                [starts[each.node] + np.arange(len(each.sizes_bytes)) for each in held] or [starts[:0]]
-            ),
-            first=np.repeat(np.array([each.first for each in held], dtype=np.int64), lengths),
-            last=np.repeat(np.array([each.last for each in held], dtype=np.int64), lengths),
-            sizes_bytes=np.concatenate([np.zeros(0), *(each.sizes_bytes for each in held)]),
-        )
+        lengths = np.array([each.sizes_bytes.size for each in held], dtype=np.int64)
+        self.limit_bytes = limit_bytes
+        self.times = max((each.last for each in held), default=0)
+        self._first = np.array([each.first for each in held], dtype=np.int64)
+        self._last = np.array([each.last for each in held], dtype=np.int64)
+        self._sizes_bytes = np.concatenate([np.zeros(0), *(each.sizes_bytes.ravel() for each in held)])
+        # where each holding's sizes begin, and how far apart they are for the choices of its one or two nodes
+        self._begin = np.cumsum(lengths) - lengths
+        self._nodes = np.array([(each.scope[0], each.scope[-1]) for each in held], dtype=np.int64).reshape(-1, 2)
+        strides = [(each.sizes_bytes.shape[1], 1) if len(each.scope) > 1 else (1, 0) for each in held]
+        self._strides = np.array(strides, dtype=np.int64).reshape(-1, 2)
+        # the holdings of a scope add up
+        self._shapes = {each.scope: each.sizes_bytes.shape for each in held}
+        self._ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes.values()], dtype=np.int64)
+        begin_of = dict(zip(self._shapes, [0, *self._ends.tolist()], strict=False))
+        slots = [begin_of[each.scope] + np.arange(each.sizes_bytes.size) for each in held]
+        self._slot: Ints = np.concatenate([np.zeros(0, dtype=np.int64), *slots])
+        self._holding = np.repeat(np.arange(len(held)), lengths)
 
     def used(self, choices: Sequence[int]) -> Floats:
         """Parts of the limit that these choices hold at each time."""
-        is_held = np.zeros(self.starts[-1], dtype=bool)
-        is_held[self.starts[:-1] + np.array(choices, dtype=np.int64)] = True
-        picked = np.flatnonzero(is_held[self.slot])
-        sizes, length = self.sizes_bytes[picked], self.times + 1
-        begun = np.bincount(self.first[picked], sizes, length)
-        ended = np.bincount(self.last[picked], sizes, length)
-        return np.asarray((begun - ended).cumsum()[:-1] / self.limit_bytes)
+        entry = self._begin + (np.array(choices, dtype=np.int64)[self._nodes] * self._strides).sum(axis=1)
+        sizes, length = self._sizes_bytes[entry], self.times + 1
+        changes = np.bincount(self._first, sizes, length) - np.bincount(self._last, sizes, length)
+        return np.asarray(changes.cumsum()[:-1] / self.limit_bytes)
 
-    def fit(self, choices: Sequence[int], nodes: Sequence[int], instead: Ints) -> Ints:
-        """Whether everything fits where `nodes` choose as a row of `instead` says, by row."""
-        used = np.tile(self.used(choices), (len(instead), 1))
-        for node, column in zip(nodes, instead.T, strict=True):
-            for held in self.held[node]:
-                sizes = (held.sizes_bytes[column] - held.sizes_bytes[choices[node]]) / self.limit_bytes
-                used[:, held.first : held.last] += sizes[:, None]
-        return np.asarray(used.max(axis=1, initial=0.0) <= 1 + ROUNDING)
+    def fits(self, choices: Sequence[int]) -> bool:
+        return bool(self.used(choices).max(initial=0.0) <= 1 + ROUNDING)
 
-    def prices(self, price: Floats) -> list[Floats]:
-        """What the choices of every node cost when to hold the whole limit costs price[t] at time t."""
+    def prices(self, price: Floats) -> dict[Scope, Floats]:
+        """What the choices of the nodes and edges that hold something cost: price[t] for the whole limit at time t."""
         until = np.concatenate([[0.0], price.cumsum()])
-        costs = self.sizes_bytes / self.limit_bytes * (until[self.last] - until[self.first])
-        return np.split(np.bincount(self.slot, costs, self.starts[-1]), self.starts[1:-1])
+        per_byte = (until[self._last] - until[self._first]) / self.limit_bytes
+        costs = np.bincount(self._slot, self._sizes_bytes * per_byte[self._holding])
+        parts = np.split(costs, self._ends[:-1])
+        return {scope: part.reshape(shape) for (scope, shape), part in zip(self._shapes.items(), parts, strict=False)}

@@ -30,45 +30,48 @@ class Shifted:
 
 
 class MessagePassing:
-    """The messages of a graph, which get better from sweep to sweep, also where costs of nodes change in between."""
+    """The messages of a graph, which get better from sweep to sweep, also where costs change in between."""
 
     def __init__(self, nodes: int, edges: Edges) -> None:
-        self._before: list[list[tuple[int, Floats]]] = [[] for _ in range(nodes)]
-        self._after: list[list[tuple[int, Floats]]] = [[] for _ in range(nodes)]
+        self._before: list[list[int]] = [[] for _ in range(nodes)]
+        self._after: list[list[int]] = [[] for _ in range(nodes)]
         self._to: dict[tuple[int, int], Floats] = {}
-        for (a, b), table in edges.items():  # tables have the choices of the node that sends in their rows
-            self._after[a].append((b, table))
-            self._before[b].append((a, np.ascontiguousarray(table.T)))
+        for (a, b), table in edges.items():
+            self._after[a].append(b)
+            self._before[b].append(a)
             self._to[a, b], self._to[b, a] = np.zeros(table.shape[1]), np.zeros(table.shape[0])
 
-    def sweep(self, nodes: Sequence[Floats]) -> Shifted:
-        """Once forwards and once backwards over the graph, with these costs of the nodes."""
-        choices = self._forwards(nodes)
+    def sweep(self, nodes: Sequence[Floats], edges: Edges) -> Shifted:
+        """Once forwards and once backwards over the graph, with these costs."""
+        choices = self._forwards(nodes, edges)
         bound, regrets = 0.0, []
         for i in reversed(range(len(nodes))):
-            cost = nodes[i] + sum(self._to[j, i] for j, _ in (*self._before[i], *self._after[i]))
+            cost = nodes[i] + sum(self._to[j, i] for j in (*self._before[i], *self._after[i]))
             least = float(cost.min())
             cost -= least
             regrets.append(cost)
-            bound += least + self._send(i, cost, self._before[i])
+            part = self._part(i, cost)
+            bound += least + sum(
+                self._send(i, j, (edges[j, i] + (part - self._to[j, i])).min(axis=1)) for j in self._before[i]
+            )
         return Shifted(bound=bound, choices=choices, regrets=regrets[::-1])
 
-    def _forwards(self, nodes: Sequence[Floats]) -> list[int]:
+    def _forwards(self, nodes: Sequence[Floats], edges: Edges) -> list[int]:
         choices: list[int] = []
         for i, own in enumerate(nodes):
-            after = sum((self._to[j, i] for j, _ in self._after[i]), own)
-            choices.append(int(sum((table[:, choices[j]] for j, table in self._before[i]), after).argmin()))
-            self._send(i, sum((self._to[j, i] for j, _ in self._before[i]), after), self._after[i])
+            after = sum((self._to[j, i] for j in self._after[i]), own)
+            choices.append(int(sum((edges[j, i][choices[j]] for j in self._before[i]), after).argmin()))
+            part = self._part(i, sum((self._to[j, i] for j in self._before[i]), after))
+            for j in self._after[i]:
+                self._send(i, j, (edges[i, j] + (part - self._to[j, i])[:, None]).min(axis=0))
         return choices
 
-    def _send(self, i: int, cost: Floats, receivers: list[tuple[int, Floats]]) -> float:
-        """Send each receiver an equal part of the cost, less what came from it; the sum of the messages' least."""
-        if not receivers:
-            return 0.0
-        part, total = cost / max(len(self._before[i]), len(self._after[i])), 0.0
-        for j, table in receivers:
-            message = ((part - self._to[j, i])[:, None] + table).min(axis=0)
-            least = float(message.min())
-            self._to[i, j] = message - least
-            total += least
-        return total
+    def _part(self, i: int, cost: Floats) -> Floats:
+        """What a node's cost leaves to each of the chains of edges that it is on."""
+        return cost / max(len(self._before[i]), len(self._after[i]), 1)
+
+    def _send(self, i: int, j: int, message: Floats) -> float:
+        """Send what exceeds the message's least entry, and return that."""
+        least = float(message.min())
+        self._to[i, j] = message - least
+        return least
