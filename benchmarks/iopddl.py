@@ -55,7 +55,8 @@ class ContestInstance:
         """From a file of the contest."""
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             problem = json.load(file)["problem"]
-        nodes, edges = problem["nodes"], {}
+        nodes = problem["nodes"]
+        edges: dict[tuple[int, int], Floats] = {}
         costs = [_costs(each) for each in nodes["costs"]]
         for (a, b), each in zip(problem["edges"]["nodes"], problem["edges"]["costs"], strict=True):
             own = _costs(each).reshape(len(costs[a]), len(costs[b]))
@@ -170,7 +171,7 @@ class Contraction:
         for _, _, usages in self.held[node]:
             no_less &= usages[:, None] >= usages
         earlier = np.tri(len(costs), k=-1, dtype=bool)
-        return (no_less & (~no_less.T | earlier)).any(axis=1)
+        return np.asarray((no_less & (~no_less.T | earlier)).any(axis=1))
 
     def search(self, limit_bytes: float, seed: int) -> LimitedSearch:
         """For what is left. A forbidden entry costs more than everything else together."""
@@ -247,7 +248,7 @@ def _search(small: Contraction, limit_bytes: float, until: float, seed: int, bes
         search.move()
         if time.monotonic() > until or moves % SHARED_EVERY == 0:
             with best.get_lock():
-                if search.cost < best[0]:
+                if search.best is not None and search.cost < best[0]:
                     best[:] = [search.cost, *search.best]
                 elif best[0] < search.cost:
                     search.consider([int(choice) for choice in best[1:]])

@@ -14,7 +14,7 @@ from math import inf, prod
 
 from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
-from partitioners._layerwise.elimination import Edges, least_sum
+from partitioners._layerwise.elimination import Edges, Scope, least_sum
 from partitioners._layerwise.limited import LimitedSearch
 from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
@@ -121,8 +121,9 @@ class Search:
     def _within(self, limit_bytes: float) -> LimitedSearch:
         """A search, done, for the cheapest strategy that keeps no more."""
         tables = self.tables
-        tables_of = {**{(i,): held for i, held in enumerate(tables.held_bytes)}, **tables.received_bytes}
-        held = [Holding(scope=scope, first=0, last=1, sizes_bytes=each) for scope, each in tables_of.items()]
+        kept: list[tuple[Scope, Floats]] = [((i,), held) for i, held in enumerate(tables.held_bytes)]
+        kept += tables.received_bytes.items()
+        held = [Holding(scope=scope, first=0, last=1, sizes_bytes=each) for scope, each in kept]
         nodes = [compute_s + sync_s for compute_s, sync_s in zip(tables.compute_s, tables.synchronise_s, strict=True)]
         search = LimitedSearch(nodes, tables.transfer_s, Memory(held, limit_bytes))
         for _ in range(_MOVES):

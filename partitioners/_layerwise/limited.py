@@ -175,7 +175,8 @@ class LimitedSearch:
 
     def _trade(self) -> None:
         """The cheapest choices that fit of a few nodes, drawn from all and from the neighbours of those drawn."""
-        few, combinations = [], 1
+        few: list[int] = []
+        combinations = 1
         node = int(self._random.integers(len(self._nodes)))
         while combinations * len(self._nodes[node]) <= _MOST_COMBINATIONS and len(few) < len(self._nodes):
             if node not in few:

@@ -65,6 +65,6 @@ class Memory:
         """What the choices of the nodes and edges that hold something cost: price[t] for the whole limit at time t."""
         until = np.concatenate([[0.0], price.cumsum()])
         per_byte = (until[self._last] - until[self._first]) / self.limit_bytes
-        costs = np.bincount(self._slot, self._sizes_bytes * per_byte[self._holding])
-        parts = np.split(costs, self._ends[:-1])
+        costs = np.asarray(np.bincount(self._slot, self._sizes_bytes * per_byte[self._holding]), dtype=float)
+        parts: list[Floats] = np.split(costs, self._ends[:-1])
         return {scope: part.reshape(shape) for (scope, shape), part in zip(self._shapes.items(), parts, strict=False)}
