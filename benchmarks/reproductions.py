@@ -1,7 +1,8 @@
 """Print a section of docs/reproductions.md: our numbers beside the published ones.
 
 Usage: python -m benchmarks.reproductions SECTION. All need the published measurements (SHARDSCOPE_DATA); `hypergraph`
-takes some minutes, `hypergraph_steps` six of both cores. `python -m benchmarks.pasted` puts them into the page.
+takes some minutes, `hypergraph_steps` six of both cores and `iopddl` eight. `python -m benchmarks.pasted` puts them
+into the page.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
-SECTIONS = ("hypergraph", "hypergraph_steps", "optcnn", "contiguous", "holdout")
+SECTIONS = ("hypergraph", "hypergraph_steps", "optcnn", "contiguous", "holdout", "iopddl")
 
 
 def main() -> None:

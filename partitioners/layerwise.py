@@ -10,23 +10,27 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
-from math import prod
+from math import inf, prod
 
 from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
-from partitioners._layerwise.elimination import least_sum
+from partitioners._layerwise.elimination import Edges, Scope, least_sum
+from partitioners._layerwise.limited import LimitedSearch
+from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
-from simulator.ordered_sum import ordered_sum
 from simulator.plan import Degrees, Partition, Plan, StepSettings
 from simulator.plan_rules import require_effort
+from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
 OBJECTIVES = ("sum", "step")
 _TASKS = 150_000
 """Tasks that may be simulated at effort 1: 2 to 8 s."""
+_MOVES = 60
+"""Of the search under a memory limit: a tenth of a second to some seconds."""
 _MOST_WORKERS = 16
 """For which every layer may be split in all four dimensions."""
 Strategy = tuple[int, ...]
@@ -48,8 +52,8 @@ def partition(
 
     objective: "sum", OptCNN's own, or "step", the simulated step; effort multiplies how many tasks are simulated
     for it. dimensions: the letters of those that may be split; by default all four, or "nc" for more than 16
-    workers, whose tables would take minutes. A plan that does not fit into memory gives way to the first that does
-    as bytes are priced higher; when none does its report says so.
+    workers, whose tables would take minutes. A plan that does not fit into memory gives way to the cheapest that is
+    found to fit; when none does its report says so.
     Raises InputError on other letters and UnknownNameError on another objective.
     """
     require_effort(effort)
@@ -87,26 +91,44 @@ class Search:
     tried: set[Strategy] = field(default_factory=set)
 
     def cheapest(self, *, price: float = 0.0, synchronise: float = 1.0, transfer: float = 1.0) -> Strategy:
-        """The strategy of the least sum, with t_s and t_x weighted and held bytes at `price` seconds each."""
+        """The strategy of the least sum, with t_s and t_x weighted and kept bytes at `price` seconds each."""
         tables = self.tables
         columns = zip(tables.compute_s, tables.synchronise_s, tables.held_bytes, strict=True)
         nodes = [compute_s + synchronise * sync_s + price * held for compute_s, sync_s, held in columns]
-        return tuple(least_sum(nodes, {edge: transfer * table for edge, table in tables.transfer_s.items()})[1])
+        kept = tables.received_bytes
+        return _least(nodes, {edge: transfer * table + price * kept[edge] for edge, table in tables.transfer_s.items()})
 
     def affordable(self) -> tuple[float, Strategy]:
-        """The least price, to a factor of 4, at which the cheapest strategy fits into memory, and that strategy."""
-        best = self.cheapest()
-        if all(device.memory_bytes is None for device in self.judge.cluster.devices):
-            return 0.0, best
-        held = ordered_sum(float(table[i]) for table, i in zip(self.tables.held_bytes, best, strict=True))
-        scale = self.tables.total_s(best) / held if held else 0.0
-        price = 0.0
-        for exponent in range(-3, 8):
-            if not scale or self.judge.fits(self.plan_of(best)):
-                break
-            price = scale * 4.0**exponent
-            best = self.cheapest(price=price)
+        """The cheapest strategy that fits into memory, and the seconds at which a byte has to be priced for it.
+
+        The tables know what shards keep, but not when: as much as a plan holds too much in its simulated step, in bytes
+        or as a part if that is less, so much less may be kept by the next. When nothing fits the strategy keeps least.
+        """
+        best, price, tables = self.cheapest(), 0.0, self.tables
+        capacity_bytes = min(device.memory_bytes or inf for device in self.judge.cluster.devices)
+        if capacity_bytes == inf:
+            return price, best
+        least = _least(tables.held_bytes, tables.received_bytes)
+        while best != least and (excess_bytes := self.judge.excess_bytes(self.plan_of(best))):
+            kept_bytes, part = tables.kept_bytes(best), capacity_bytes / (capacity_bytes + excess_bytes)
+            limit_bytes = max(kept_bytes - excess_bytes, kept_bytes * part)
+            if limit_bytes < tables.kept_bytes(least):
+                return price, least
+            search = self._within(limit_bytes)
+            best, price = tuple(search.best or least), float(search.byte_prices.max())
         return price, best
+
+    def _within(self, limit_bytes: float) -> LimitedSearch:
+        """A search, done, for the cheapest strategy that keeps no more."""
+        tables = self.tables
+        kept: list[tuple[Scope, Floats]] = [((i,), held) for i, held in enumerate(tables.held_bytes)]
+        kept += tables.received_bytes.items()
+        held = [Holding(scope=scope, first=0, last=1, sizes_bytes=each) for scope, each in kept]
+        nodes = [compute_s + sync_s for compute_s, sync_s in zip(tables.compute_s, tables.synchronise_s, strict=True)]
+        search = LimitedSearch(nodes, tables.transfer_s, Memory(held, limit_bytes))
+        for _ in range(_MOVES):
+            search.move()
+        return search
 
     def fastest(self, start: Strategy, price: float) -> Strategy:
         """The best of several starts, then of changes to whole runs of layers while one gains."""
@@ -160,3 +182,7 @@ class Search:
         """The placements of a strategy."""
         layers = enumerate(self.judge.profile.layers)
         return Partition(placements={layer.name: sharding_of(self._degrees(strategy, i)) for i, layer in layers})
+
+
+def _least(nodes: Sequence[Floats], edges: Edges) -> Strategy:
+    return tuple(least_sum(nodes, edges)[1])

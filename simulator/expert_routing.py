@@ -29,6 +29,7 @@ class Routing:
     groups: int = 1
     """Equal groups of experts, of which a token takes top_groups first and its experts from these."""
     top_groups: int = 1
+    """Of these groups, so many have all experts of a token."""
     once_per_host: bool = False
     """A token crosses the network once to a host with several of its experts, which hands it on inside."""
 

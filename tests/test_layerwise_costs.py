@@ -69,6 +69,10 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
     assert edge[producer.index((1, 1, 1, 1)), reader.index(by_sample)] == pytest.approx(2 * (256 / 1e6 + 2e-4))
     assert tables.synchronise_s[1][reader.index(by_sample)] == pytest.approx(1000 / 1e6 + 2 * 2e-4)
     assert tables.synchronise_s[1][reader.index(by_channel)] == 0
+    received = tables.received_bytes[0, 1]
+    assert received[producer.index(by_sample), reader.index(by_sample)] == 0
+    assert received[producer.index(by_sample), reader.index(by_channel)] == 256
+    assert received[producer.index((1, 1, 1, 1)), reader.index(by_sample)] == 256
 
 
 def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
@@ -76,6 +80,7 @@ def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
     whole = cost_tables(profile, switch(2), settings_of())
     quartered = cost_tables(profile, switch(2), settings_of(32, microbatches=4))
     assert quartered.transfer_s[0, 1] == pytest.approx(4 * whole.transfer_s[0, 1])
+    assert quartered.received_bytes[0, 1] == pytest.approx(4 * whole.received_bytes[0, 1])
     assert quartered.compute_s[0] == pytest.approx(4 * whole.compute_s[0])
     assert quartered.synchronise_s[1] == pytest.approx(whole.synchronise_s[1])
 

@@ -68,11 +68,11 @@ class Judge:
         """Simulate `plan` and remember it if it is the best so far."""
         return self._simulated(lowered(self.profile, self.cluster, plan, self.runtime, self.once), plan, label)
 
-    def fits(self, plan: Plan) -> bool:
-        """Whether no device of `plan` runs out of memory, simulated only where it might."""
+    def excess_bytes(self, plan: Plan) -> float:
+        """What `plan` holds beyond the memory of the worst device, simulated only where that may be."""
         known = lowered(self.profile, self.cluster, plan, self.runtime, self.once)
         always = _always_fits(known.graph, _capacities(self.cluster))
-        return always or not self._simulated(known, plan, "memory").excess_bytes
+        return 0.0 if always else self._simulated(known, plan, "memory").excess_bytes
 
     def is_near(self, cost: float) -> bool:
         """Whether a plan of this cost is worth searching on: none that fits into memory is far better."""

@@ -10,7 +10,9 @@ two this is the paper's elimination, and with more it does what enumeration woul
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from heapq import heapify, heappop, heappush
 from math import prod
 
 import numpy as np
@@ -27,40 +29,136 @@ _BLOCK_ENTRIES = 2**16
 """Sums looked at together."""
 
 
-def least_sum(nodes: Sequence[Floats], edges: Edges) -> tuple[float, list[int]]:
+def least_sum(
+    nodes: Sequence[Floats], edges: Edges, *, regrets: Sequence[Floats] | None = None, most_entries: int | None = None
+) -> tuple[float, list[int]]:
     """The smallest total cost and the choice of every node that reaches it.
 
     nodes[i]: shape (choices of i,). edges[i, j] with i < j: shape (choices of i, choices of j).
-    Raises InputError when the graph is so entangled that a table would exceed 2^27 entries.
+    Where a table would exceed `most_entries` (by default 2^27) nodes give up choices, those of the highest regrets
+    first, and the total is the smallest over what is left; without regrets that raises InputError.
     """
-    tables: dict[Scope, Floats] = {(i,): cost for i, cost in enumerate(nodes)}
-    neighbours: list[set[int]] = [set() for _ in nodes]
-    for (a, b), cost in edges.items():
-        tables[a, b] = cost
-        neighbours[a].add(b)
-        neighbours[b].add(a)
-    removed: list[tuple[int, Scope, Ints]] = []
-    left = set(range(len(nodes)))
-    while left:
-        node = min(left, key=lambda n: (len(neighbours[n]), n))
-        scope = tuple(sorted(neighbours[node]))
-        _check_size([len(nodes[n]) for n in scope])
-        scopes = [key for key in tables if node in key]
-        least, choice = _minimum([_aligned(tables.pop(key), key, (*scope, node)) for key in scopes])
-        tables[scope] = tables[scope] + least if scope in tables else least
-        removed.append((node, scope, choice))
-        left.remove(node)
+    graph, most = _Remainder.of(nodes, edges), most_entries or MOST_ENTRIES
+    removed: list[_Removed] = []
+    queue = [(graph.entries(node), node) for node in range(len(nodes))]
+    heapify(queue)
+    while queue:
+        entries, node = heappop(queue)
+        if node not in graph.left or entries != graph.entries(node):
+            continue  # it is queued again, by what it has become
+        changed = graph.neighbours[node]
+        if regrets is not None and entries > most:
+            node = graph.widest(node)
+            changed = {node, *graph.neighbours[node]}
+            graph.narrow(node, regrets[node])
+            if len(graph.kept[node]) == 1:
+                removed.append(graph.take_out(node))
+        else:
+            _check_size([len(graph.kept[n]) for n in changed], most)
+            removed.append(graph.remove(node))
+        for other in changed:
+            heappush(queue, (graph.entries(other), other))
+    return float(graph.total), _undo(removed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Removed:
+    """A node, and its best choice by those of the nodes of `scope`. kept: the choices of each axis, own ones last."""
+
+    node: int
+    scope: Scope
+    choice: Ints
+    kept: tuple[Sequence[int], ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Remainder:
+    """What is left of the graph.
+
+    tables[i]: those that mention node i, in the order that they came. kept[i]: the choices of node i that its axes
+    stand for. total: what removed nodes without neighbours cost.
+    """
+
+    tables: list[dict[Scope, Floats]]
+    neighbours: list[set[int]]
+    kept: list[Sequence[int]]
+    left: set[int]
+    total: Floats | float = 0.0
+
+    @staticmethod
+    def of(nodes: Sequence[Floats], edges: Edges) -> _Remainder:
+        graph = _Remainder(
+            tables=[{(i,): cost} for i, cost in enumerate(nodes)],
+            neighbours=[set() for _ in nodes],
+            kept=[range(len(cost)) for cost in nodes],
+            left=set(range(len(nodes))),
+        )
+        for (a, b), cost in edges.items():
+            graph.tables[a][a, b] = graph.tables[b][a, b] = cost
+            graph.neighbours[a].add(b)
+            graph.neighbours[b].add(a)
+        return graph
+
+    def entries(self, node: int) -> int:
+        """Sums that are looked at to remove a node."""
+        return prod(len(self.kept[n]) for n in (node, *self.neighbours[node]))
+
+    def remove(self, node: int) -> _Removed:
+        """Put a table over its neighbours, each entry the least over the node's choices, in the place of a node."""
+        scope = tuple(sorted(self.neighbours[node]))
+        order = (*scope, node)
+        least, choice = _minimum([_aligned(table, key, order) for key, table in self.tables[node].items()])
+        for key in self.tables[node]:
+            for n in key:
+                if n != node:
+                    del self.tables[n][key]
         for n in scope:
-            neighbours[n] |= {other for other in scope if other != n}
-            neighbours[n].discard(node)
-    return float(tables[()]), _undo(removed)
+            self.neighbours[n].update(scope)
+            self.neighbours[n] -= {n, node}
+        self._add(scope, least)
+        self.left.remove(node)
+        return _Removed(node, scope, choice, tuple(self.kept[n] for n in order))
+
+    def take_out(self, node: int) -> _Removed:
+        """Remove a node of one choice, which makes nobody depend on each other."""
+        for key, table in self.tables[node].items():
+            rest = tuple(n for n in key if n != node)
+            for n in rest:
+                del self.tables[n][key]
+            self._add(rest, table.squeeze(key.index(node)))
+        for n in self.neighbours[node]:
+            self.neighbours[n].remove(node)
+        self.left.remove(node)
+        return _Removed(node, (), np.zeros((), dtype=np.int64), (self.kept[node],))
+
+    def _add(self, scope: Scope, table: Floats) -> None:
+        before = self.tables[scope[0]].get(scope) if scope else self.total
+        total = table if before is None else before + table
+        for n in scope:
+            self.tables[n][scope] = total
+        if not scope:
+            self.total = total
+
+    def widest(self, node: int) -> int:
+        """Of a node and its neighbours the one that has most choices for most neighbours."""
+        return max((node, *self.neighbours[node]), key=lambda n: (len(self.kept[n]) * len(self.neighbours[n]), n))
+
+    def narrow(self, node: int, regrets: Floats) -> None:
+        """Take half of its choices from a node."""
+        kept = self.kept[node]
+        best = np.sort(np.argsort(regrets[list(kept)], kind="stable")[: len(kept) // 2])
+        self.kept[node] = [kept[i] for i in best]
+        for key, table in list(self.tables[node].items()):
+            narrowed = table.take(best, axis=key.index(node))
+            for n in key:
+                self.tables[n][key] = narrowed
 
 
-def _check_size(choices: Sequence[int]) -> None:
-    if prod(choices) > MOST_ENTRIES:
+def _check_size(choices: Sequence[int], most: int) -> None:
+    if prod(choices) > most:
         raise InputError(
             f"layers: {len(choices)} of them with up to {max(choices)} configurations each depend on one another in "
-            f"a way that needs a table of {prod(choices)} entries, and at most {MOST_ENTRIES} are kept; "
+            f"a way that needs a table of {prod(choices)} entries, and at most {most} are kept; "
             f"use fewer devices or fewer dimensions"
         )
 
@@ -87,9 +185,11 @@ def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
     return least, choice
 
 
-def _undo(removed: Sequence[tuple[int, Scope, Ints]]) -> list[int]:
+def _undo(removed: Sequence[_Removed]) -> list[int]:
     """The choice of every node, from the last removed, which depends on nothing, to the first."""
     choice_of: dict[int, int] = {}
-    for node, scope, choice in reversed(removed):
-        choice_of[node] = int(choice[tuple(choice_of[n] for n in scope)])
+    for each in reversed(removed):
+        *around, own = each.kept
+        where = tuple(kept.index(choice_of[n]) for kept, n in zip(around, each.scope, strict=True))
+        choice_of[each.node] = own[int(each.choice[where])]
     return [choice_of[node] for node in range(len(removed))]

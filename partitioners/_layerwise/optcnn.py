@@ -56,7 +56,8 @@ class CostTables:
     """Seconds of one step, per layer over its configurations, and per edge over those of both ends.
 
     transfer_s[i, j]: shape (configurations of layer i, of its reader j). held_bytes: what the largest shard
-    keeps of parameters, gradients, optimizer state and activations for the backward pass.
+    keeps of parameters, gradients, optimizer state and activations for the backward pass. received_bytes[i, j]: what
+    the device keeps that receives most of layer i for its reader j.
     """
 
     configurations: tuple[tuple[Degrees, ...], ...]
@@ -64,12 +65,18 @@ class CostTables:
     synchronise_s: tuple[Floats, ...]
     held_bytes: tuple[Floats, ...]
     transfer_s: Mapping[tuple[int, int], Floats]
+    received_bytes: Mapping[tuple[int, int], Floats]
 
     def total_s(self, strategy: Sequence[int]) -> float:
         """OptCNN's cost in seconds (equation 1) of the strategy that gives layer i its configuration strategy[i]."""
         layers = zip(self.compute_s, self.synchronise_s, strategy, strict=True)
         edges = (float(table[strategy[i], strategy[j]]) for (i, j), table in self.transfer_s.items())
         return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
+
+    def kept_bytes(self, strategy: Sequence[int]) -> float:
+        """What is kept for the backward pass and the next step, by the largest shards and the busiest receivers."""
+        held = sum(float(table[c]) for table, c in zip(self.held_bytes, strategy, strict=True))
+        return held + sum(float(table[strategy[i], strategy[j]]) for (i, j), table in self.received_bytes.items())
 
 
 def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:
@@ -82,14 +89,15 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     microbatches = step.microbatches or 1
     choices = _choices(profile, samples, cluster.workers, dimensions)
     traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
-    seconds = {id(edge_traffic): microbatches * fabric.seconds(edge_traffic) for edge_traffic in traffic.values()}
+    seconds = {id(sent): microbatches * fabric.seconds(sent) for sent, _ in traffic.values()}
     held = _held_bytes(profile, samples, microbatches, step.optimizer_state, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
         compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),
         synchronise_s=_synchronise_s(profile, cluster, step.synchronisation, samples, dimensions),
         held_bytes=held,
-        transfer_s={edge: seconds[id(edge_traffic)] for edge, edge_traffic in traffic.items()},
+        transfer_s={edge: seconds[id(sent)] for edge, (sent, _) in traffic.items()},
+        received_bytes={edge: microbatches * received for edge, (_, received) in traffic.items()},
     )
 
 
@@ -216,11 +224,12 @@ def _collectives(
 @lru_cache(maxsize=_KEPT)
 def _traffic(
     profile: Profile, samples: int, workers: int, dimensions: str, wiring: Wiring
-) -> dict[tuple[int, int], Traffic]:
-    """What every edge sends in one micro-batch, over the configurations of both ends; like edges share one."""
+) -> dict[tuple[int, int], tuple[Traffic, Floats]]:
+    """What every edge sends in a micro-batch and the bytes of the device that gets most of it, over the configurations
+    of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
-    known: dict[tuple[bytes, bytes, float], Traffic] = {}
-    scaled: dict[tuple[bytes, bytes, float, float], Traffic] = {}
+    known: dict[tuple[bytes, bytes, float], tuple[Traffic, Floats]] = {}
+    scaled: dict[tuple[bytes, bytes, float, float], tuple[Traffic, Floats]] = {}
     traffic = {}
     for i, layer in enumerate(profile.layers):
         own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
@@ -232,11 +241,13 @@ def _traffic(
             size_bytes = each * unit
             key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
             if key not in known:
-                each_bytes = (crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read)))
-                known[key] = joined([wiring.traffic(sizes_bytes) for sizes_bytes in each_bytes])
+                blocks = [crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read))]
+                received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
+                known[key] = joined([wiring.traffic(block) for block in blocks]), received
             shared = *key, size_bytes
             if shared not in scaled:
-                scaled[shared] = known[key] if wiring.measured else known[key].times(size_bytes)
+                sent, received = known[key]
+                scaled[shared] = known[key] if wiring.measured else (sent.times(size_bytes), received * size_bytes)
             traffic[i, j] = scaled[shared]
     return traffic
 

@@ -64,6 +64,7 @@ class ModelCard:
     expert_groups: int = 1
     """Equal groups of experts, of which a token takes groups_per_token first."""
     groups_per_token: int = 1
+    """Of these groups, so many have all experts of a token."""
     shared_ffn: int = 0
     """Channels of a feed-forward layer beside the experts, which every token takes."""
     dense_layers: int = 0

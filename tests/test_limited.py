@@ -1,0 +1,159 @@
+"""The least sum under a memory limit against enumeration, and the contest's instances that it is tried on."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from math import inf
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.iopddl import ContestInstance, Contraction
+from partitioners._layerwise.elimination import least_sum
+from partitioners._layerwise.limited import LimitedSearch
+from partitioners._layerwise.memory import Holding, Memory
+from partitioners._layerwise.messages import MessagePassing
+from simulator.taskgraph import Floats
+
+Graph = tuple[list[Floats], dict[tuple[int, int], Floats]]
+
+
+def random_graph(rng: np.random.Generator, nodes: int, edges: float = 0.5) -> Graph:
+    """Of 1 to 4 choices a node, and of that part of all edges."""
+    sizes = rng.integers(1, 5, nodes)
+    pairs = [(i, j) for j in range(nodes) for i in range(j) if rng.random() < edges]
+    return (
+        [rng.integers(0, 30, size).astype(float) for size in sizes],
+        {(i, j): rng.integers(0, 30, (sizes[i], sizes[j])).astype(float) for i, j in pairs},
+    )
+
+
+def total(graph: Graph, choices: tuple[int, ...]) -> float:
+    nodes, edges = graph
+    own = sum(float(cost[k]) for cost, k in zip(nodes, choices, strict=True))
+    return own + sum(float(table[choices[i], choices[j]]) for (i, j), table in edges.items())
+
+
+def random_memory(rng: np.random.Generator, graph: Graph) -> tuple[list[Holding], Memory]:
+    """Up to two intervals a node and one an edge, and a limit that some choices exceed."""
+    nodes, edges = graph
+    scopes = [(node,) for node in range(len(nodes)) for _ in range(rng.integers(3))]
+    held = []
+    for scope in [*scopes, *(edge for edge in edges if rng.random() < 0.5)]:
+        first, last = sorted(rng.choice(9, 2, replace=False).tolist())
+        sizes_bytes = rng.integers(0, 20, [len(nodes[node]) for node in scope]).astype(float)
+        held.append(Holding(scope=scope, first=first, last=last, sizes_bytes=sizes_bytes))
+    return held, Memory(held, float(rng.integers(15, 90)))
+
+
+def fits(held: list[Holding], limit_bytes: float, choices: tuple[int, ...]) -> bool:
+    used = [
+        sum(h.sizes_bytes[tuple(choices[node] for node in h.scope)] for h in held if h.first <= time < h.last)
+        for time in range(9)
+    ]
+    return max(used) <= limit_bytes
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_finds_the_optimum_of_small_graphs(seed: int) -> None:
+    """Among all choices that fit; where none fits it finds none. Its bound is never above."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(1, 8)))
+    held, memory = random_memory(rng, graph)
+    every = list(np.ndindex(*(len(cost) for cost in graph[0])))
+    least = min((total(graph, each) for each in every if fits(held, memory.limit_bytes, each)), default=inf)
+    search = LimitedSearch(*graph, memory)
+    for _ in range(200):
+        search.move()
+    assert search.cost == least
+    assert search.bound <= least * (1 + 1e-9)
+    if search.best is not None:
+        assert total(graph, tuple(search.best)) == least
+        assert fits(held, memory.limit_bytes, tuple(search.best))
+
+
+def test_the_same_seed_makes_the_same_moves() -> None:
+    rng = np.random.default_rng(5)
+    graph = random_graph(rng, 30, 0.1)
+    _, memory = random_memory(rng, graph)
+    searches = [LimitedSearch(*graph, memory, seed=3) for _ in range(2)]
+    for search in searches:
+        for _ in range(30):
+            search.move()
+    assert (searches[0].best, searches[0].bound) == (searches[1].best, searches[1].bound)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_messages_bound_the_least_sum_and_reach_it_on_trees(seed: int, tree: bool) -> None:
+    rng = np.random.default_rng(seed)
+    nodes, edges = random_graph(rng, 6)
+    if tree:
+        edges = {
+            (i, j): rng.random((len(nodes[i]), len(nodes[j]))) for j in range(1, 6) for i in [int(rng.integers(j))]
+        }
+    least, _ = least_sum(nodes, edges)
+    messages = MessagePassing(len(nodes), edges)
+    bounds = [messages.sweep(nodes, edges).bound for _ in range(20)]
+    assert max(bounds) <= least + 1e-9
+    assert all(later >= before - 1e-9 for before, later in pairwise(bounds))
+    if tree:
+        assert bounds[-1] == pytest.approx(least)
+        assert total((nodes, edges), tuple(messages.sweep(nodes, edges).choices)) == pytest.approx(least)
+
+
+def test_narrowed_nodes_give_up_choices_of_high_regret() -> None:
+    """A complete graph of 6 nodes of 4 choices in tables of at most 64 sums: with the optimum favoured it is found."""
+    rng = np.random.default_rng(1)
+    nodes = [rng.random(4) for _ in range(6)]
+    edges = {(i, j): rng.random((4, 4)) for j in range(6) for i in range(j)}
+    least, best = least_sum(nodes, edges)
+    regrets = [np.where(np.arange(4) == k, -1.0, rng.random(4)) for k in best]
+    assert least_sum(nodes, edges, regrets=regrets, most_entries=64) == (pytest.approx(least), best)
+    other, choices = least_sum(nodes, edges, regrets=[-each for each in regrets], most_entries=64)
+    assert other == pytest.approx(total((nodes, edges), tuple(choices)))
+    assert other >= least
+
+
+# -- the contest
+
+
+def written(path: Path, seed: int) -> Path:
+    """An instance of 7 nodes with a memory limit, where some strategies do not go together, but the first ones do."""
+    rng = np.random.default_rng(seed)
+    sizes = [int(size) for size in rng.integers(1, 4, 7)]
+    edges = [[i, j] for j in range(7) for i in range(j) if rng.random() < 0.4]
+    tables = [rng.integers(0, 50, (sizes[i], sizes[j])) for i, j in edges]
+    for number, each in enumerate(tables):
+        forbidden = rng.random(each.shape) < 0.2 if number % 3 else ~np.eye(*each.shape, dtype=bool)
+        forbidden[0, 0] = False
+        each[forbidden] = 10**18
+    nodes = {
+        "costs": [rng.integers(0, 50, size).tolist() for size in sizes],
+        "usages": [rng.integers(0, 20, size).tolist() for size in sizes],
+        "intervals": [[] if rng.random() < 0.2 else sorted(rng.choice(9, 2, replace=False).tolist()) for _ in sizes],
+    }
+    costs = [each.ravel().tolist() for each in tables]
+    problem = {"nodes": nodes, "edges": {"nodes": edges, "costs": costs}, "usage_limit": 40}
+    path.write_text(json.dumps({"problem": problem}))
+    return path
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_contraction_keeps_the_least_cost(seed: int, tmp_path: Path) -> None:
+    """The optimum of what is left, carried back to the file's nodes, is that of the file by enumeration."""
+    instance = ContestInstance.read(written(tmp_path / "small.json", seed))
+    every = list(np.ndindex(*(len(costs) for costs in instance.costs)))
+    least = min((instance.cost(each) for each in every if instance.peak(each) <= 1), default=inf)
+    small = Contraction(instance)
+    search = small.search(instance.limit_bytes, 0)
+    for _ in range(100):
+        search.move()
+    if least < inf:
+        choices = small.choices(search.best)
+        assert (instance.cost(choices), search.cost) == (least, least)
+        assert instance.peak(choices) <= 1
