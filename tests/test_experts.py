@@ -153,7 +153,5 @@ def test_a_dispatch_once_per_host_takes_less_of_the_network() -> None:
 def test_groups_of_experts_hold_what_a_token_takes() -> None:
     with pytest.raises(InputError, match="groups is 3: it divides the 16 experts"):
         Routing(experts=16, groups=3)
-    with pytest.raises(
-        InputError, match="top_groups is 1: it is 1 to 8, the number of groups, and they have 4"
-    ):
+    with pytest.raises(InputError, match="top_groups is 1: it is 1 to 8, the number of groups, and they have 4"):
         Routing(experts=16, top_k=4, groups=8, top_groups=1)
