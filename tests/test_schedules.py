@@ -290,10 +290,12 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
 
 @pytest.mark.parametrize("engine", ["compiled"], indirect=True)
 def test_published_speed_ups_of_schedules(shared_data: Path) -> None:
-    """Llama 2 7B in eight stages on MI300X: V-Min is behind all others, speed-ups over 1F1B are within 4 points."""
+    """Llama 2 7B in eight stages on MI300X: V-Min is behind all others, speed-ups over 1F1B are within 3.5 points, its
+    within 4."""
     seconds = {run.name: (simulated(run)[0].step_s, run.measured_s) for run in primus.runs()}
     ours_s, theirs_s = seconds.pop("1f1b")
     assert max(seconds, key=lambda name: seconds[name]) == "v-min" and seconds["v-min"][0] > ours_s
-    for said_s, measured_s in seconds.values():
+    for name, (said_s, measured_s) in seconds.items():
         assert measured_s and theirs_s
-        assert ours_s / said_s == pytest.approx(theirs_s / measured_s, abs=0.04)
+        points = 0.04 if name == "v-min" else 0.035
+        assert ours_s / said_s == pytest.approx(theirs_s / measured_s, abs=points)
