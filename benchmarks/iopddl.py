@@ -277,7 +277,7 @@ def rows(paths: Sequence[Path], seconds: float | None, processes: int) -> Iterat
             name,
             f"{len(result.instance.costs):,}",
             f"{result.wall_s:.0f} s",
-            f"{xla:,.0f}",
+            f"{xla:,.0f}" if xla > 0 else "-",
             f"{best:,.0f}",
             f"{result.cost:,.0f}",
             f"{result.cost / best - 1:+.2%}",
