@@ -143,6 +143,8 @@ def _experts(launch: Launch) -> Iterator[str]:
         return
     yield f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token} --moe-ffn-hidden-size {card.ffn}"
     yield f"--expert-model-parallel-size {grid.expert} --moe-token-dispatcher-type alltoall"
+    if card.expert_groups > 1:
+        yield f"--moe-router-num-groups {card.expert_groups} --moe-router-group-topk {card.groups_per_token}"
     if card.shared_ffn:
         yield f"--moe-shared-expert-intermediate-size {card.shared_ffn}"
     if card.dense_layers:

@@ -93,7 +93,7 @@ def product_seconds(
             sums_s = 2 * parts * SUM_BYTES * written / memory_bytes_per_s if parts > 1 else 0.0
             best_s = min(best_s, rounds * tile_s + sums_s)
     read = groups * (rows + outputs) * inputs
-    power_s = 2.0 * written * inputs / (gpu.flops_per_s * gpu.sustained_share)
+    power_s = 2.0 * written * inputs / gpu.flops_per_s / gpu.sustained_share
     moving_s = (read * operand_bytes + written * element_bytes) / memory_bytes_per_s
     return max(best_s, power_s, moving_s, groups * call_s)
 

@@ -111,6 +111,8 @@ def _card(own: Options, source: Source) -> ModelCard:
         if own.has("group-query-attention") else None,
         head_width=own.count("kv-channels", default=0) or None, experts=experts,
         experts_per_token=own.count("moe-router-topk", default=2) if experts else 0,
+        expert_groups=own.count("moe-router-num-groups", default=1) if experts else 1,
+        groups_per_token=own.count("moe-router-group-topk", default=1) if experts else 1,
         shared_ffn=own.count("moe-shared-expert-intermediate-size", default=0), dense_layers=dense,
         dense_ffn=wide if dense else 0, tied_embeddings=not own.has("untie-embeddings-and-output-weights"),
         norm_vectors=1 if own.text("normalization") == "RMSNorm" else 2, query_key_norm="head" if normed else "",
