@@ -1,4 +1,4 @@
-"""Files that a user opens on any page: known by what they hold, shown where that is shown, or answered.."""
+"""Files that a user opens on any page: known by what they hold, shown where that is shown, or answered."""
 
 from __future__ import annotations
 
