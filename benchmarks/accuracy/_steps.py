@@ -103,6 +103,8 @@ class Figures:
         sizes = sorted(map(abs, errors))
         peaks = [abs(each.peak_error) for each in counted if each.peak_error is not None]
         ranged = [each for each in timed if each.high_s > 0]
+        # so that a step read from the data file, of six digits, has the width of the one that was simulated
+        widths = [round(each.high_s / each.low_s, 4) for each in ranged if each.low_s > 0]
         rank, regret, worst_regret = rank_and_regret(timed)
         return cls(
             steps=len(timed),
@@ -116,7 +118,7 @@ class Figures:
             regret=regret,
             worst_regret=worst_regret,
             inside=_mean_or_nan([float(each.inside) for each in ranged]),
-            width=_mean_or_nan([each.high_s / each.low_s for each in ranged if each.low_s > 0], statistics.median),
+            width=_mean_or_nan(widths, statistics.median),
             memory=_mean_or_nan(peaks, statistics.median),
             refused=sum(each.fit != "" and not each.fits for each in counted),
             plain=plain_error(timed),
