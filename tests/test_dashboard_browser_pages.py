@@ -85,7 +85,9 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     assert violations(page) == []
     page.locator("#validate-rows .ag-row[row-index='2'] [col-id=error]").click()
     until(page, "worst => ![null, worst].includes(new URLSearchParams(location.search).get('run'))", worst)
-    assert state(page)["by"] == "ranks" and state(page)["run"] == page.input_value("#validate-run")
+    clicked = page.input_value("#validate-run")
+    assert state(page)["by"] == "ranks" and state(page)["run"] == clicked
+    until(page, "name => document.querySelector('#validate-details').innerText.includes(name)", clicked)
     page.keyboard.press("/")
     page.keyboard.type("ddp")
     page.keyboard.press("ArrowDown")
