@@ -18,3 +18,8 @@ def folded(text: str, stream: TextIO | None = None) -> str:
     columns = shutil.get_terminal_size().columns
     within = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(map(within.fill, text.split("\n")))
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print `text` for people to read on `stream` (default stdout), see `folded`; what they copy is printed whole."""
+    print(folded(text, stream), file=stream)

@@ -175,7 +175,7 @@ def test_what_has_no_column_to_spare_runs_on(
     monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 20)
     table = _tables.new_table("name", "seconds", "bytes", last="why")
     table.add_row("a" * 12, "1.25 s", "4.00 GiB", "some words that may be folded")
-    _tables.print_table(_tables.new_console(), table, ("bytes",))
+    _tables.print_table(table, ("bytes",))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "seconds", "why"]
     assert lines[-1] == "left out to fit 20 columns: bytes; --json has them"

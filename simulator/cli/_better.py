@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _grids, _started_run
 from simulator.errors import InputError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import SimulatedGrid
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"own_step_s": report.step_s, "own_fit": report.fit, "better": rows, "change": changed})
         return 0
     for line in _lines(planned, report.step_s, report.verdict, runs, changed):
-        print(folded(line))
+        say(line)
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, UnknownNameError
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import Ranking, SimulatedGrid
@@ -197,34 +198,34 @@ def _print(
     from partitioners._grids.ranking import best_of_splits
     from simulator.cli import _tables
 
-    console, runs = _tables.new_console(), ranking.runs
+    runs = ranking.runs
     for each in runs[:1]:
         for line in _answer(each, profile, stack, cluster):
-            _tables.say(console, line)
+            say(line)
         if not ranking.certain:
-            _tables.say(console, "time ran out: a grid that was not simulated may be faster; --budget takes more")
-        console.print("")
+            say("time ran out: a grid that was not simulated may be faster; --budget takes more")
+        print()
     grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
     batch = f"batch {grids[0].batch} of {card.sequence} tokens"
-    _tables.say(console, f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
+    say(f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
     source = f" ({shorten(stack.source.partition(':')[0], 80, placeholder=' ...')})" if stack.source else ""
-    _tables.say(console, f"modelled, not measured: {stack.name}{source}")
+    say(f"modelled, not measured: {stack.name}{source}")
     if runs and runs[0].interval.evidence:
-        _tables.say(console, f"stands on {runs[0].interval.evidence.words}")
+        say(f"stands on {runs[0].interval.evidence.words}")
     if card.not_counted:
-        _tables.say(console, f"not counted of its configuration: {', '.join(card.not_counted)}")
+        say(f"not counted of its configuration: {', '.join(card.not_counted)}")
     total = len(grids) + len(ranking.bounded)
     rest = (
         f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
     )
-    _tables.say(console, f"{total} grids, {len(ranking.simulated)} simulated{rest}")
+    say(f"{total} grids, {len(ranking.simulated)} simulated{rest}")
     splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
-    _tables.print_table(console, _table(named), MAY_GO)
+    _tables.print_table(_table(named), MAY_GO)
     for line in _left_out(ranking, top):
-        _tables.say(console, line)
+        say(line)
     if command:
-        console.print(f"\n{command}")
+        print(f"\n{command}")
 
 
 def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster: Cluster) -> Iterator[str]:

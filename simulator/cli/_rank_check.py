@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.errors import InputError
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -59,10 +60,9 @@ def _print(aligned: AlignedRanks) -> None:
     from simulator.cli import _tables
     from traces.imports._rank_verdict import answer, changed
 
-    console = _tables.new_console()
     for line in answer(aligned):
-        _tables.say(console, line)
-    console.print("")
+        say(line)
+    print()
     table = _tables.new_table("rank", "computes", "gaps", "waits", "arrives last", last="others wait for it")
     for rank in aligned.ranks:
         table.add_row(
@@ -70,12 +70,11 @@ def _print(aligned: AlignedRanks) -> None:
             format_time(aligned.waited_s[rank]), f"{aligned.arrives_last[rank]}x",
             format_time(aligned.waited_for_s[rank]),
         )  # fmt: skip
-    _tables.print_table(console, table)
-    _tables.say(console, "gaps: nothing runs on the GPU, which waits for nobody but its host")
+    _tables.print_table(table)
+    say("gaps: nothing runs on the GPU, which waits for nobody but its host")
     for line in changed(aligned):
-        _tables.say(console, line)
-    _tables.say(
-        console,
+        say(line)
+    say(
         f"replayed as recorded {format_time(aligned.replayed_s())}; on one clock collectives end within "
         f"{format_time(aligned.clock_error_s)} of each other",
     )

@@ -71,4 +71,4 @@ def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: 
     table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
         table.add_row(str(number), *(value_text(name, row[name]) for name in columns))
-    _tables.print_table(_tables.new_console(), table, [column_title(name) for name in MAY_GO if name not in sought])
+    _tables.print_table(table, [column_title(name) for name in MAY_GO if name not in sought])

@@ -92,7 +92,7 @@ def _print(
     scores = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
     for value in sorted({value for of in scores.values() for value in of}):
         table.add_row(value_text(args.across, value), *(value_text(objective, of.get(value)) for of in scores.values()))
-    _tables.print_table(_tables.new_console(), table)
+    _tables.print_table(table)
     for lead in leads:
         ends = dict.fromkeys(value_text(args.across, end) for end in (lead.first, lead.last))
         print(f"{lead.name} leads at {' to '.join(ends)}")

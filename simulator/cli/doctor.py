@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
 from simulator.errors import InputError, MissingExtraError
-from simulator.terminal import folded
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -73,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        print(folded(note, stream), file=stream)
+        say(note, stream)
     model = reference(profile)
     if why := doctor.why_alone(profile, model):
-        print(folded(f"note: only the step alone is taken: {why}", sys.stderr), file=sys.stderr)
+        say(f"note: only the step alone is taken: {why}", sys.stderr)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:
@@ -103,14 +103,13 @@ def run(args: argparse.Namespace) -> int:
 
 def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:
     """Print runs and findings; the exit code."""
-    console = _tables.new_console()
     table = _tables.new_table("step", "predicted", "actual", "spread", "error")
     for each in checkups:
         times = (format_time(seconds) for seconds in (each.predicted_s, each.actual_s, each.spread_s))
         table.add_row(each.name, *times, f"{each.error:+.1%}")
-    _tables.print_table(console, table)
+    _tables.print_table(table)
     for line in findings:
-        _tables.say(console, line)
+        say(line)
     if not findings:
-        _tables.say(console, "predictions can be trusted here: all steps came out within 10 %")
+        say("predictions can be trusted here: all steps came out within 10 %")
     return 1 if findings else 0

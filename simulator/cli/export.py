@@ -26,7 +26,7 @@ from simulator.cli import _options, _values
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest
 from simulator.exports import RUNTIMES, TRACES
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(written)
         return 0
     for line in lines:
-        print(folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
+        say(f"not as planned: {line}", sys.stderr)
     return 0
 
 
@@ -125,7 +125,7 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json(written)
     else:
-        print(folded(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json"))
+        say(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json")
     return 0
 
 

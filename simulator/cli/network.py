@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grids, _options, _results, _values
 from simulator.errors import InputError
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.grid_bounds import GridBounds
@@ -197,11 +198,11 @@ def _print(
     from simulator.cli import _answers, _tables
     from simulator.units import format_time
 
-    console, of = _tables.new_console(), _answers.priced(profile)
+    of = _answers.priced(profile)
     for line in _answer(points, enough, unlimited):
-        _tables.say(console, line)
-    console.print("")
-    _tables.say(console, f"{title}: what collectives between nodes get for each device (busbw of nccl-tests)")
+        say(line)
+    print()
+    say(f"{title}: what collectives between nodes get for each device (busbw of nccl-tests)")
     table = _tables.new_table("bandwidth", "of yours", "step", f"{of.name}/s", "longer", last="best plan")
     for point, row in zip(points, rows, strict=True):
         rate = of.per_sample * float(str(row["samples_per_s"]))
@@ -209,8 +210,8 @@ def _print(
             f"{point.per_device_bytes_per_s / 1e9:.3g} GB/s", f"{point.factor:.3g}x", format_time(point.step_s),
             f"{rate:,.{0 if rate >= _answers.MANY else 1}f}", f"{point.step_s / unlimited.step_s - 1:.1%}", point.plan,
         )  # fmt: skip
-    _tables.print_table(console, table, ("longer",))
-    _tables.say(console, f"longer: than without limit between nodes, {format_time(unlimited.step_s)}")
+    _tables.print_table(table, ("longer",))
+    say(f"longer: than without limit between nodes, {format_time(unlimited.step_s)}")
 
 
 def _answer(points: Sequence[BandwidthPoint], enough: BandwidthPoint, unlimited: BandwidthPoint) -> Iterator[str]:

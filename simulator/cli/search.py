@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -161,13 +161,13 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     if tally.bounded:
         least = value_text(column, tally.least)
         counts += f"; {tally.bounded} choices of strategies were not simulated, none of which has less than {least}"
-    print(folded(counts if tally.complete else f"{counts}; the budget is spent before all were tried"))
+    say(counts if tally.complete else f"{counts}; the budget is spent before all were tried")
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
     gap_words = (
         "" if gap is None else f"; layers cut in any way take {value_text(column, bound)} at least: gap {gap:.1%}"
     )
-    print(folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
+    say(f"best {column_title(column)} {value_text(column, score)}{gap_words}")
     if plan_out:
         print(f"plan: {plan_out}")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _values
 from simulator.errors import InputError, MissingExtraError, RunError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -147,16 +147,16 @@ def _broadcast_bytes(case: Case) -> float:
 
 def print_outcomes(outcomes: Sequence[ValidatedRun], rounds: int) -> None:
     """A row of each run, then the summary."""
-    from simulator.cli._tables import new_console, new_table, print_table
+    from simulator.cli._tables import new_table, print_table
     from traces.results.validations import summarised
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
-    print_table(new_console(), table)
+    print_table(table)
     for line in _summary_lines(summarised(outcomes), outcomes, rounds):
-        print(folded(line))
+        say(line)
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:
