@@ -116,7 +116,7 @@ def require_from_0(field: str, value: float, most: float) -> None:
     require(0 <= value <= most, field, value, f"it is finite, at least 0 and at most {most:g}")
 
 
-def require_count(field: str, value: int, rule: str = "it is at least 1") -> None:
-    """Raise InputError unless `value` is at least 1, which `rule` says, and at most MOST_COUNT."""
-    require(value >= 1, field, value, rule)
+def require_count(field: str, value: int) -> None:
+    """Raise InputError unless `value` is at least 1 and at most MOST_COUNT."""
+    require(value >= 1, field, value, "it is at least 1")
     require(value <= MOST_COUNT, field, value, f"it is at most {MOST_COUNT:,}")

@@ -22,8 +22,6 @@ from itertools import pairwise
 from math import exp, inf, isfinite, log
 from typing import Literal
 
-import numpy as np
-
 from simulator.convergence.noise_scale import GradientNoise, efficiency, fitted, over_training
 from simulator.errors import InputError, require
 
@@ -77,11 +75,6 @@ class Trial:
     def best(self) -> float:
         """The highest accuracy at any point."""
         return max(accuracy for _, accuracy in self.points)
-
-    def accuracy_at(self, samples: float) -> float:
-        """The accuracy after `samples`, between points linearly; after the last point that of the last."""
-        seen, accuracies = zip(*self.points, strict=True)
-        return float(np.interp(samples, seen, accuracies))
 
     def samples_to(self, target: float) -> float:
         """Samples until the accuracy was first at least `target`, interpolated linearly; infinite if it never was."""
@@ -168,31 +161,9 @@ class Curves:
         return _stale(self, target, regime)
 
 
-def accuracy_curve(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
-    """(samples, accuracy over the trials) from the start until the last trial ended, for a plot over time.
-
-    Where the regime was not measured, the curve of the nearest batch size of its method, stretched so that it reaches
-    `target` after as many samples. Raises InputError as `Curves.samples_to` does.
-    """
-    expected = curves.samples_to(target, regime).interval.median
-
-    def distance(other: Regime) -> tuple[float, int]:
-        return abs(log(other.batch_size / regime.batch_size)), abs(other.staleness - regime.staleness)
-
-    like = min(curves.measured(regime.method), key=distance)
-    trials = curves.by_regime[like]
-    reached = _over_trials(trials, target).median
-    stretch = expected / reached if isfinite(expected) and isfinite(reached) else 1.0
-    seen = sorted({samples for trial in trials for samples, _ in trial.points})
-    return tuple((samples * stretch, _spread([trial.accuracy_at(samples) for trial in trials])) for samples in seen)
-
-
-def _spread(values: Sequence[float]) -> Interval:
-    return Interval(median=statistics.median(values), low=min(values), high=max(values))
-
-
 def _over_trials(trials: Iterable[Trial], target: float) -> Interval:
-    return _spread([trial.samples_to(target) for trial in trials])
+    samples = [trial.samples_to(target) for trial in trials]
+    return Interval(median=statistics.median(samples), low=min(samples), high=max(samples))
 
 
 def _synchronous(curves: Curves, target: float, batch_size: int) -> Samples:
