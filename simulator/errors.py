@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 REQUIREMENTS = {
     "dask": "dask[distributed]>=2024.8",
@@ -60,6 +61,20 @@ class MissingExtraError(ShardscopeError, ImportError):
         """`what` needs a package of REQUIREMENTS; otherwise: what needs none. pip is that of this interpreter."""
         install = shlex.join([sys.executable, "-m", "pip", "install", REQUIREMENTS[package]])
         return cls(f"{what} needs {package}, which is not installed: {install}" + f"; {otherwise}" * bool(otherwise))
+
+
+@contextmanager
+def needing(package: str, what: str, otherwise: str = "", module: str = "") -> Iterator[None]:
+    """Imports of an optional package, or of what needs it: MissingExtraError where it is absent, see its `of`.
+
+    module: the name that it is imported by, where this is not its own.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (package, module):
+            raise
+        raise MissingExtraError.of(what, package, otherwise) from None
 
 
 class StuckError(ShardscopeError, RuntimeError):

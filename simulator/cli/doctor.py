@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, needing
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -40,13 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "doctor"):
         from traces.lab import namespaces, shaped_network
         from traces.validation import doctor
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("doctor", "torch") from None
     import partitioners
     from simulator import files
     from simulator.cli._captured_input import reference

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing, _tables, _values
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, needing
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -59,16 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "execute"):
         from traces.capture.recorded_steps import RECORDED
         from traces.lab import namespaces, shaped_network
         from traces.results import executions
         from traces.runs.executor import execute
         from traces.runs.torch_runtimes import ddp, pipelining
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("execute", "torch") from None
     from simulator import files
     from simulator.cli._captured_input import reference
     from simulator.run import expected_step_s

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError, MissingExtraError, RunError
+from simulator.errors import InputError, RunError, needing
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -42,12 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "validate"):
         from traces.validation import validate
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("validate", "torch") from None
     from simulator.cli import _printing
     from traces.results import validation_cases
     from traces.results.validations import summarised
