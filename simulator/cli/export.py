@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
+    from simulator.cli import _planned, _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
     if args.json and args.output == "-":
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         return _write_traces(plan, args)
     if args.ranks:
         raise InputError(f"ranks is {args.ranks}: only of chakra is there a file for each; leave it out")
-    profile = _options.profile_on(args.profile or _profile_of(plan), None)
+    settings = _planned.made_by(plan) if _planned.says_how_made(plan) else None
+    profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
     if shape.expert > 1 and args.to != "megatron":
@@ -68,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
-    cluster = _cluster_of(plan)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective) if settings else None
     begun = _torchrun(cluster, shape.devices)
     if args.to == "torchtitan":
         text = runtime.text(plan, shape, command, lines)
@@ -88,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, cluster, plan),
+            predicted_s=_predicted_s(profile, cluster, plan, settings),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -138,23 +139,6 @@ def _ranks(asked: str | None, ranks: int) -> range:
     return range(numbers[0], numbers[1] + 1)
 
 
-def _profile_of(plan: Plan) -> str:
-    """The profile that the plan was made for: of its command, or its model's name."""
-    from simulator import cli
-
-    words = shlex.split(plan.command)
-    return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
-
-
-def _cluster_of(plan: Plan) -> Cluster | None:
-    """The cluster of the plan's command; None where it records none."""
-    from simulator.cli import _planned
-
-    if len(shlex.split(plan.command)) < 2:
-        return None
-    return _options.read_cluster(_planned.made_by(plan), plan.synchronisation.collective)
-
-
 def _torchrun(cluster: Cluster | None, devices: int) -> str:
     """torchrun with a process for each device, on its hosts where they have as many each, else on one."""
     from simulator.exports.launch import torchrun
@@ -164,15 +148,15 @@ def _torchrun(cluster: Cluster | None, devices: int) -> str:
     return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
 
 
-def _predicted_s(profile: Profile, cluster: Cluster | None, plan: Plan) -> float | None:
+def _predicted_s(
+    profile: Profile, cluster: Cluster | None, plan: Plan, settings: argparse.Namespace | None
+) -> float | None:
     """Seconds of a step on the cluster of the plan's command; None where it records none."""
-    from simulator.cli import _planned
     from simulator.run import step_report
 
-    if cluster is None:
+    if cluster is None or settings is None:
         return None
-    runtime = _options.read_runtime(_planned.made_by(plan), profile)
-    return step_report(profile, cluster, plan, runtime=runtime).step_s
+    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
