@@ -112,20 +112,12 @@ def _help_line(file: str) -> str:
         return lines.readline().strip('"\n').rstrip(".")
 
 
-def version() -> str:
-    """The installed version; "unknown" in a folder that is not installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("shardscope")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 class _Version(argparse.Action):
     """Print the version, which is looked up only then, and end."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from simulator.version import version
+
         print(f"shardscope {version()}")
         parser.exit()
 

@@ -57,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check_profile(args: argparse.Namespace) -> None:
     """Raise InputError for options of cards beside a profile."""
-    unused = [name for name in OWN if name in _effects.typed(args)]
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
+    _effects.refuse(_effects.typed(args) & {*OWN}, "counts only where PROFILE is a model card; leave it out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +85,7 @@ def inputs(args: argparse.Namespace) -> GridInputs:
     )
     from simulator.network import catalogue
 
-    unused = sorted(_effects.typed(args) - {*COUNTING})
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: has no effect on the grids of a model card; leave it out")
+    _effects.refuse(_effects.typed(args) - {*COUNTING}, "has no effect on the grids of a model card; leave it out")
     cluster = _options.read_cluster(args, None)
     named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster)) or stack_of_runtime(args.runtime)
     stack = stack_for(cluster, read_stack(named) if named else None)

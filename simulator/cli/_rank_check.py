@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -19,9 +18,7 @@ def run(args: argparse.Namespace) -> int:
     from traces.imports._aligned_ranks import align_ranks
     from traces.imports._ranks import read_ranks
 
-    unused = sorted(_effects.typed(args) - {"json"})
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: has no effect on a folder of traces; leave it out")
+    _effects.refuse(_effects.typed(args) - {"json"}, "has no effect on a folder of traces; leave it out")
     with _printing.progress() as progress:
         aligned = align_ranks(read_ranks(Path(args.recorded), progress))
     if args.json:

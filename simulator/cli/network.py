@@ -163,9 +163,8 @@ def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Ma
     """The best plan of each strategy for a measured network. Raises InputError where none fits."""
     from simulator.cli.search import plan_search
 
-    unused = _effects.typed(args) & {"sequence", "stack"}
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
+    of_cards = _effects.typed(args) & {"sequence", "stack"}
+    _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     searching = plan_search(args, lambda: ends_s - perf_counter())
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))

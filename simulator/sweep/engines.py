@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from simulator.errors import InputError, needing
 from simulator.sweep.evaluate import PointResult, SweepContext, evaluate_some
 from simulator.sweep.points import Point
-from simulator.sweep.version import version
+from simulator.version import version
 
 CONNECT_S = 5.0
 
