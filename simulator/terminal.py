@@ -20,6 +20,7 @@ def folded(text: str, stream: TextIO | None = None) -> str:
     return "\n".join(map(within.fill, text.split("\n")))
 
 
-def say(text: str, stream: TextIO | None = None) -> None:
-    """Print `text` for people to read on `stream` (default stdout), see `folded`; what they copy is printed whole."""
-    print(folded(text, stream), file=stream)
+def say(*lines: str, stream: TextIO | None = None) -> None:
+    """Print lines for people to read on `stream` (default stdout), see `folded`; what they copy is printed whole."""
+    for line in lines:
+        print(folded(line, stream), file=stream)

@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             error.filename = "standard output or a temporary file"  # all others are written under their names
         line = f"shardscope: {one_line(error)}"
         if _torchrun.speaks(error):
-            say(line, sys.stderr)
+            say(line, stream=sys.stderr)
         _torchrun.end_report_with(line)
         return 2
     except Exception:
@@ -147,7 +147,7 @@ def _say_slow_engine(stream: TextIO) -> None:
     engine = sys.modules.get("simulator.engine")
     words = engine.slow_engine_words() if engine else ""
     if words:
-        say(f"note: {words}", stream)
+        say(f"note: {words}", stream=stream)
 
 
 def _check_words(words: Sequence[str]) -> None:

@@ -40,8 +40,7 @@ def run(args: argparse.Namespace) -> int:
         rows = [_grids.row(each) for each in runs]
         _printing.print_json({"own_step_s": report.step_s, "own_fit": report.fit, "better": rows, "change": changed})
         return 0
-    for line in _lines(planned, report.step_s, report.verdict, runs, changed):
-        say(line)
+    say(*_lines(planned, report.step_s, report.verdict, runs, changed))
     return 0
 
 

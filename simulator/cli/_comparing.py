@@ -40,8 +40,7 @@ def print_comparison(
         first, *others = answer(report, cluster, interval, shown.change, shown.of)
         how = _how(ways[0], report)
         say(f"best: {report.strategy}, {how + ', ' if how else ''}{first}")
-        for line in others:
-            say(line)
+        say(*others)
         print()
     rows = [_comparison_row(*each, shown.of) for each in zip(reports, intervals, ways, strict=True)]
     columns = list(rows[0])[1:-1] if rows else ["step"]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simulator.cli import _tables
+from simulator.cli._printing import say_notes
 from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
@@ -21,9 +22,8 @@ MOST_CROSSINGS = 8
 def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]) -> None:
     """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
     stream = sys.stderr if path == "-" else sys.stdout
-    for note in notes:
-        say(f"note: {note}", stream)
-    say(_summary(profile, done), stream)
+    say_notes(notes, stream)
+    say(_summary(profile, done), stream=stream)
     if path != "-":
         say(f"plan: {path}; shardscope explain {path} says more")
 
@@ -56,8 +56,7 @@ def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> 
     print()
     _tables.print_table(splits)
     print()
-    for use in explanation.crossings[:MOST_CROSSINGS]:
-        say(crossing_words(use))
+    say(*map(crossing_words, explanation.crossings[:MOST_CROSSINGS]))
     rest = len(explanation.crossings) - MOST_CROSSINGS
     if rest > 0:
         say(f"and {rest} more layers that send less")

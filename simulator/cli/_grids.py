@@ -196,8 +196,7 @@ def _print(
 
     runs = ranking.runs
     for each in runs[:1]:
-        for line in _answer(each, profile, stack, cluster):
-            say(line)
+        say(*_answer(each, profile, stack, cluster))
         if not ranking.certain:
             say("time ran out: a grid that was not simulated may be faster; --budget takes more")
         print()
@@ -218,8 +217,7 @@ def _print(
     splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(_table(named), MAY_GO)
-    for line in _left_out(ranking, top):
-        say(line)
+    say(*_left_out(ranking, top))
     if command:
         print(f"\n{command}")
 

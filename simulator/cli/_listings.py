@@ -73,8 +73,7 @@ def print_cluster(cluster: Cluster) -> None:
     print_table(tiers)
     for name, curves in cluster.collectives.items():
         say(f"{name.replace('_', '-')} as measured on {', '.join(map(str, curves))} devices")
-    for source in cluster.sources:
-        say(source)
+    say(*cluster.sources)
 
 
 def _link_row(link: Link) -> tuple[str, ...]:

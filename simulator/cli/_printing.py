@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from simulator.cli._answers import Priced, answer
 from simulator.cli._tables import TextTable, new_table, print_table
@@ -43,8 +43,7 @@ def write_trace(done: Run, cluster: Cluster, path: str) -> None:
 def print_json(value: Mapping[str, object], *notes: str) -> None:
     """`value` on stdout behind the number of its schema (docs/json.md), the notes on stderr."""
     print(json.dumps({"schema": JSON_SCHEMA, **value}, allow_nan=False))
-    for note in filter(None, notes):
-        say(f"note: {note}", sys.stderr)
+    say_notes(notes, sys.stderr)
 
 
 @contextmanager
@@ -83,8 +82,7 @@ def print_report(report: Report, schedule: str, cluster: Cluster, interval: Step
     """One step: the answer, notes, figures and devices; verbose: who sends what to whom, and the busiest links."""
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices, {report.strategy or 'a plan'}"
     say(f"{title}, batch {report.batch_size}")
-    for line in answer(report, cluster, interval, shown.change, shown.of):
-        say(line)
+    say(*answer(report, cluster, interval, shown.change, shown.of))
     say_notes(shown.notes)
     figures = new_table("", "", header=False)
     for name, value in _figures(report, schedule, interval, shown):
@@ -118,9 +116,8 @@ def _part(named: tuple[str, tuple[float, float]]) -> str:
     return f"{named[0]} {format_time(max(named[1]))}"
 
 
-def say_notes(notes: Iterable[str]) -> None:
-    for note in filter(None, notes):
-        say(f"note: {note}")
+def say_notes(notes: Iterable[str], stream: TextIO | None = None) -> None:
+    say(*(f"note: {note}" for note in notes if note), stream=stream)
 
 
 def print_trace(path: str | None) -> None:

@@ -57,8 +57,7 @@ def _print(aligned: AlignedRanks) -> None:
     from simulator.cli import _tables
     from traces.imports._rank_verdict import answer, changed
 
-    for line in answer(aligned):
-        say(line)
+    say(*answer(aligned))
     print()
     table = _tables.new_table("rank", "computes", "gaps", "waits", "arrives last", last="others wait for it")
     for rank in aligned.ranks:
@@ -69,8 +68,7 @@ def _print(aligned: AlignedRanks) -> None:
         )  # fmt: skip
     _tables.print_table(table)
     say("gaps: nothing runs on the GPU, which waits for nobody but its host")
-    for line in changed(aligned):
-        say(line)
+    say(*changed(aligned))
     say(
         f"replayed as recorded {format_time(aligned.replayed_s())}; on one clock collectives end within "
         f"{format_time(aligned.clock_error_s)} of each other",

@@ -77,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
         return 0
-    for line in verdict_lines(planned, verdict):
-        say(line)
+    say(*verdict_lines(planned, verdict))
     return 0
 
 

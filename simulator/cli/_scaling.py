@@ -20,8 +20,7 @@ def print_points(
 ) -> None:
     """The fastest and the cheapest point, then a row per point; below, what limits the largest, verbose: each."""
     say(title)
-    for line in _answer(points):
-        say(line)
+    say(*_answer(points))
     print()
     priced, epochs = (any(costs) for costs in zip(*map(_costs, points), strict=True))
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")

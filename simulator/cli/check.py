@@ -107,15 +107,13 @@ def _print(
 ) -> None:
     from simulator.report.step_causes import beside, farthest_off
 
-    for line in beside(recorded.steps_s, interval):
-        say(line)
+    say(*beside(recorded.steps_s, interval))
     name = f"device {device} {done.report.devices[device].name}"
     print()
     _tables.print_table(_by_cause(name, recorded, predicted, recorded.step_s - done.report.step_s))
     if recorded.causes_s:
         print()
-        for line in farthest_off(recorded.causes_s, predicted):
-            say(line)
+        say(*farthest_off(recorded.causes_s, predicted))
 
 
 def _by_cause(

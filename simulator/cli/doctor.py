@@ -69,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        say(note, stream)
+        say(note, stream=stream)
     model = reference(profile)
     if why := doctor.why_alone(profile, model):
-        say(f"note: only the step alone is taken: {why}", sys.stderr)
+        say(f"note: only the step alone is taken: {why}", stream=sys.stderr)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:
@@ -104,8 +104,7 @@ def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:
         times = (format_time(seconds) for seconds in (each.predicted_s, each.actual_s, each.spread_s))
         table.add_row(each.name, *times, f"{each.error:+.1%}")
     _tables.print_table(table)
-    for line in findings:
-        say(line)
+    say(*findings)
     if not findings:
         say("predictions can be trusted here: all steps came out within 10 %")
     return 1 if findings else 0

@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        say(note, stream)
+        say(note, stream=stream)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":

@@ -99,8 +99,7 @@ def run(args: argparse.Namespace) -> int:
         written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}
         _printing.print_json(written)
         return 0
-    for line in lines:
-        say(f"not as planned: {line}", sys.stderr)
+    say(*(f"not as planned: {line}" for line in lines), stream=sys.stderr)
     return 0
 
 

@@ -198,8 +198,7 @@ def _print(
     from simulator.units import format_time
 
     of = _answers.priced(profile)
-    for line in _answer(points, enough, unlimited):
-        say(line)
+    say(*_answer(points, enough, unlimited))
     print()
     say(f"{title}: what collectives between nodes get for each device (busbw of nccl-tests)")
     table = _tables.new_table("bandwidth", "of yours", "step", f"{of.name}/s", "longer", last="best plan")

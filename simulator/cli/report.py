@@ -53,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _say_failures(sections: list[Section]) -> None:
     """On stderr, as the file itself may be standard output."""
-    for section in sections:
-        if section.run is None:
-            say(f"{section.title} cannot be built: {section.reason}", sys.stderr)
+    failed = [section for section in sections if section.run is None]
+    say(*(f"{section.title} cannot be built: {section.reason}" for section in failed), stream=sys.stderr)
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:

@@ -72,9 +72,8 @@ def _of_started(args: argparse.Namespace) -> int:
     _started_run.check_options(args)
     args.model = args.profile
     planned = _started_run.planned(args)
-    say(planned.started.described(), sys.stderr)
-    for unread in planned.started.unread:
-        say(f"not counted: {unread}", sys.stderr)
+    unread = (f"not counted: {each}" for each in planned.started.unread)
+    say(planned.started.described(), *unread, stream=sys.stderr)
     run = planned.simulated
     return _print(args, run.profile, run.cluster, run.plan, run.runtime)
 

@@ -151,8 +151,7 @@ def print_outcomes(outcomes: Sequence[ValidatedRun], rounds: int) -> None:
     for outcome in outcomes:
         table.add_row(*row(outcome))
     print_table(table)
-    for line in _summary_lines(summarised(outcomes), outcomes, rounds):
-        say(line)
+    say(*_summary_lines(summarised(outcomes), outcomes, rounds))
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:
