@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -46,10 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(objective="step", runtime=None)
     _grids.add_card_arguments(parser)
     parser.add_argument("--budget", metavar="TIME", type=_values.time, help="time to search for plans (default 20s)")
-    parser.add_argument(
-        "--output", metavar="FILE", action="append", default=[], type=Path,
-        help="write all rows (.csv, .parquet) or the plot (.html, .png); repeatable",
-    )  # fmt: skip
+    _results.add_output(parser)
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead")
 
 
