@@ -16,7 +16,7 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _grids, _options, _results, _values
+from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
 from simulator.errors import InputError
 from simulator.terminal import say
 
@@ -151,8 +151,7 @@ def _exchanging_less(grid: TrainingGrid, of: _grids.GridInputs, bounds: GridBoun
 
 
 def _words(grid: TrainingGrid) -> str:
-    recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-    return f"{' x '.join(_grids.split_words(grid))}, {grid.microbatch} x {grid.accumulation}{recomputed}"
+    return f"{' x '.join(_grid_words.split_words(grid))}, {_grid_words.micro_words(grid)}"
 
 
 def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
