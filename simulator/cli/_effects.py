@@ -118,12 +118,9 @@ def notes(args: argparse.Namespace, reports: Sequence[Report], cluster: Cluster)
         yield f"{spelled(unused)}: no effect, as no parameter of {which} is on two devices"
     if getattr(args, "plan", None):
         return
-    used = {report.strategy: len(_computing(report, cluster)) for report in reports if _is_judged(report.strategy)}
+    judged = [report for report in reports if _is_judged(report.strategy)]
+    workers = range(cluster.workers)
+    used = {each.strategy: sum(each.devices[number].compute_s > 0 for number in workers) for each in judged}
     few = [f"{name} computes on {count}" for name, count in used.items() if count < cluster.workers]
     if few:
         yield f"{', '.join(few)} of {cluster.workers} devices, which is faster; --set judged=false takes all"
-
-
-def _computing(report: Report, cluster: Cluster) -> list[int]:
-    """The workers that compute layers."""
-    return [number for number in range(cluster.workers) if report.devices[number].compute_s > 0]

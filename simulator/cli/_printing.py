@@ -111,11 +111,6 @@ def _print_traffic(report: Report) -> None:
         print_table(busiest)
 
 
-def _part(named: tuple[str, tuple[float, float]]) -> str:
-    """A cause of an interval with its larger side."""
-    return f"{named[0]} {format_time(max(named[1]))}"
-
-
 def say_notes(notes: Iterable[str], stream: TextIO | None = None) -> None:
     say(*(f"note: {note}" for note in notes if note), stream=stream)
 
@@ -133,7 +128,7 @@ def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown
     if interval.evidence:
         yield "stands on", interval.evidence.words
     if interval.parts:
-        yield "uncertain by", ", ".join(map(_part, interval.parts.items()))
+        yield "uncertain by", ", ".join(f"{cause} {format_time(max(sides))}" for cause, sides in interval.parts.items())
     if interval.unknown:
         yield "  not included", "; ".join(interval.unknown)
     if report.sizes_note:

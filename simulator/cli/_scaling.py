@@ -22,7 +22,8 @@ def print_points(
     say(title)
     say(*_answer(points))
     print()
-    priced, epochs = (any(costs) for costs in zip(*map(_costs, points), strict=True))
+    priced = any(point.dollars_per_sample is not None for point in points)
+    epochs = any(point.epoch_s is not None for point in points)
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
     more = ("$/million",) * priced + ("epoch",) * epochs + ("$/epoch",) * (epochs and priced)
     table = _tables.new_table("sync", *columns, *more)
@@ -71,11 +72,6 @@ def _sizes(points: Sequence[ScalingResult]) -> Iterator[str]:
     for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
         which = dict.fromkeys(str(point.devices) for point in points if point.sizes_note == text)
         yield f"on {', '.join(which)}: {text}"
-
-
-def _costs(point: ScalingResult) -> tuple[bool, bool]:
-    """Whether it has a price, and an epoch."""
-    return point.dollars_per_sample is not None, point.epoch_s is not None
 
 
 def _cost_cells(point: ScalingResult) -> dict[str, str]:

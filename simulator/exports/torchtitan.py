@@ -48,7 +48,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
     """The script, to be completed by what it trains: torchtitan's module, its configuration, tokens of a sequence."""
-    shard, workers = _sharded(plan, shape), len(set(shape.homes))
+    shard = (plan.states.group or shape.data) if plan.states.stage == 3 else 1  # replicas that share parameters out
+    workers = len(set(shape.homes))
     stages = (
         [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] if workers > 1 else []
     )
@@ -78,11 +79,6 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
             "",
         ]
     )
-
-
-def _sharded(plan: Plan, shape: PlanShape) -> int:
-    """Over how many replicas parameters are shared out."""
-    return (plan.states.group or shape.data) if plan.states.stage == 3 else 1
 
 
 def _modules(shape: PlanShape) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import chain, product
 
 from simulator import collectives
 from simulator.errors import InputError, UnknownNameError, nearest
@@ -52,7 +52,7 @@ def expand(specification: Specification, options: Mapping[str, Collection[str]])
     axes = read_axes(specification)
     named = tuple(name for axis in axes for name in axis.names)
     _check_registries(axes, options)
-    raw = [dict(zip(named, _flat(rows), strict=True)) for rows in product(*(axis.rows for axis in axes))]
+    raw = [dict(zip(named, chain.from_iterable(rows), strict=True)) for rows in product(*(axis.rows for axis in axes))]
     inputs = load_inputs(raw)
     _check_names(named, axes, options, inputs)
     names = (*REQUIRED, *dict.fromkeys(("devices", "batch_size", "seed", *(n for n in named if n not in REQUIRED))))
@@ -67,10 +67,6 @@ def expand(specification: Specification, options: Mapping[str, Collection[str]])
         inputs=inputs,
         must_fit=any(text.strip() == FITS for text in specification.where),
     )
-
-
-def _flat(rows: Iterable[tuple[Value, ...]]) -> list[Value]:
-    return [value for row in rows for value in row]
 
 
 def _values_of(name: str, axes: Iterable[Axis]) -> list[Value]:
