@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
 from simulator.errors import InputError, needing
+from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -32,11 +33,11 @@ MICROBATCHES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a profile captured on these hosts, of a network of the zoo or of a package.module:attribute"
-    parser.add_argument("profile", metavar="PROFILE", help=text)
-    parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
-    parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
-    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=300.0, help="seconds per run")
-    parser.add_argument("--json", action="store_true", help="print steps and findings as JSON instead")
+    option(parser, "profile PROFILE", text)
+    option(parser, "cluster CLUSTER", "a cluster file that `shardscope calibrate` wrote here")
+    option(parser, "--network", "what joins the processes", choices=("lab", "loopback"))
+    option(parser, "--timeout S", "seconds per run", _values.positive, default=300.0)
+    option(parser, "--json", "print steps and findings as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

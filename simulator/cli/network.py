@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -44,9 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.set_defaults(objective="step", runtime=None)
     _grids.add_card_arguments(parser)
-    parser.add_argument("--budget", metavar="TIME", type=_values.time, help="time to search for plans (default 20s)")
+    option(parser, "--budget TIME", "time to search for plans (default 20s)", _values.time)
     _results.add_output(parser)
-    parser.add_argument("--json", action="store_true", help="print the points as JSON instead")
+    option(parser, "--json", "print the points as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from simulator.one_line_parser import option
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print them as JSON instead")
+    option(parser, "--json", "print them as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

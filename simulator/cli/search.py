@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -33,15 +34,11 @@ LEFT_OUT = frozenset({"shuffle"})
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument(
-        "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
-        help="what to minimise; cost may leave devices unused (default step)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--budget", metavar="TIME", type=_values.time, default="60s", help="time to search (default 60s)"
-    )
-    parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
-    parser.add_argument("--json", action="store_true", help="print plan figures, bound and tally as JSON instead")
+    text = "what to minimise; cost may leave devices unused (default step)"
+    option(parser, "--objective", text, choices=["step", "throughput", "cost", "memory"], default="step")
+    option(parser, "--budget TIME", "time to search (default 60s)", _values.time, default="60s")
+    option(parser, "--plan-out FILE", "write the plan (JSON)")
+    option(parser, "--json", "print plan figures, bound and tally as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
