@@ -28,7 +28,7 @@ from simulator.cli import _machine_note, _options, _planned, _printing, _started
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
-from simulator.units import format_time
+from simulator.units import format_longer, format_time
 
 if TYPE_CHECKING:
     from simulator.report.interval import StepInterval
@@ -121,14 +121,14 @@ def _by_cause(
     name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float
 ) -> _tables.TextTable:
     """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
-    from simulator.report.step_causes import alone, signed
+    from simulator.report.step_causes import alone
 
     if recorded.causes_s:
         table = _tables.new_table(name, "predicted", "recorded", "longer", "error")
         for cause, seconds in predicted.items():
             actual = recorded.causes_s[cause]
             error = f"{seconds / actual - 1:+.1%}" if actual else "-"
-            table.add_row(cause, format_time(seconds), format_time(actual), signed(actual - seconds), error)
+            table.add_row(cause, format_time(seconds), format_time(actual), format_longer(actual - seconds), error)
         return table
     table = _tables.new_table(name, "predicted", "share", "alone it would be")
     total = sum(predicted.values())

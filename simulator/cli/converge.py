@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     with needing("torch", "converge"):
         from traces.convergence.curve_measurement import converge
     from simulator.cli import _printing
-    from simulator.convergence.curve_files import write_curves
+    from simulator.files import write_json
 
     curves = converge(
         args.model,
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         command="shardscope " + shlex.join(args.argv),
         say=lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True),
     )
-    write_curves(curves, args.output)
+    write_json(curves, args.output)
     if args.json:
         _printing.print_json({"output": args.output, "model": curves.model, "trials": len(curves.trials)})
     else:

@@ -19,7 +19,7 @@ from simulator.cli import _options, _printing, _tables, _values
 from simulator.errors import InputError, needing
 from simulator.one_line_parser import option
 from simulator.terminal import say
-from simulator.units import format_time
+from simulator.units import format_longer, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _print(execution: Execution, comparison: Comparison, expected_s: float) -> N
     table = _tables.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
     for kind, total in comparison.totals(comparison.path).items():
         longer = total.actual_s - total.predicted_s
-        times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
+        times = (format_time(total.predicted_s), format_time(total.actual_s), format_longer(longer))
         table.add_row(kind.name.lower(), str(total.tasks), *times)
     table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
     print()
@@ -149,10 +149,6 @@ def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> T
     table = _tables.new_table(title, "predicted", "actual", "late", last="after")
     for difference in differences:
         cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"
-        times = (format_time(difference.predicted_s), format_time(difference.actual_s), _signed(difference.late_s))
-        table.add_row(graph.describe(difference.task), *times, cause)
+        times = map(format_time, (difference.predicted_s, difference.actual_s))
+        table.add_row(graph.describe(difference.task), *times, format_longer(difference.late_s), cause)
     return table
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"

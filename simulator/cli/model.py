@@ -50,15 +50,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from simulator import files
     from simulator.language_models.card_files import cards, read_card
-    from simulator.language_models.training_stack import nearest_stack, read_stack, write_stack
+    from simulator.language_models.training_stack import nearest_stack, read_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
         stack = _calibrated(stack, args)
         say("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}")
     if args.stack_output:
-        write_stack(stack, args.stack_output)
+        files.write_json(stack, args.stack_output)
     if args.device:
         stack = replace(stack, accelerator=args.device)
     stack = stack.with_precision(args.precision)

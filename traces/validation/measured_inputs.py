@@ -144,7 +144,7 @@ def _overhead(
         of_task_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
         of_pass_s = _pass_overhead_s(cores, arguments) if pipelined else 0.0
         overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
-        files.write_text_atomic(path, files.to_json(overhead))
+        files.write_json(overhead, path)
 
 
 def _pass_overhead_s(cores: Sequence[int], arguments: dict[str, object]) -> float:

@@ -94,7 +94,7 @@ def validate(
                 except ShardscopeError as error:
                     say(f"{progress}: {error}")
                     continue
-                files.write_text_atomic(run_path(folder, case), files.to_json(outcome))
+                files.write_json(outcome, run_path(folder, case))
                 actual_s = outcome.rounds[-1].step_s
                 say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
                     f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
@@ -107,7 +107,7 @@ def validate(
         software=machine_settings.software(cpu),
         outcomes=tuple(stored(folder)),
     )
-    files.write_text_atomic(folder / "validation.json", files.to_json(validation))
+    files.write_json(validation, folder / "validation.json")
     return outcomes
 
 
