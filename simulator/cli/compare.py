@@ -26,7 +26,7 @@ from simulator.cli import (
     _strategy,
     _values,
 )
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, MissingExtraError, require
 from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
@@ -133,10 +133,8 @@ def strategy_names(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         partitioners.load(name)
-    if not names:
-        raise InputError(
-            f"strategies is {text!r}: it names at least one; known: {', '.join(partitioners.strategies())}"
-        )
+    known = ", ".join(partitioners.strategies())
+    require(len(names) > 0, "strategies", repr(text), f"it names at least one; known: {known}")
     return names
 
 

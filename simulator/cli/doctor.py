@@ -18,7 +18,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
-from simulator.errors import InputError, needing
+from simulator.errors import InputError, needing, require
 from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_time
@@ -55,11 +55,8 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(args.profile)
     cluster, runtime = read_cluster(args.cluster), read_runtime(args.cluster)
     here = doctor.device_here()
-    if not alike(profile.device, here):
-        raise InputError(
-            f"PROFILE is {args.profile}: it was measured on {profile.device}, and steps are taken on {here}; "
-            "capture one here"
-        )
+    rule = f"it was measured on {profile.device}, and steps are taken on {here}; capture one here"
+    require(alike(profile.device, here), "PROFILE", args.profile, rule)
     if other := unlike(cluster, f"CPU {here}"):
         raise InputError(
             f"CLUSTER is {args.cluster}: its devices are {', '.join(other)}, and steps are taken on {here}; "

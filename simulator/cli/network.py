@@ -86,10 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(cluster: Cluster) -> Cluster:
     """A cluster of nodes. Raises InputError."""
-    if TIER not in cluster.tiers or cluster.workers <= cluster.devices_per_host:
-        raise InputError(
-            f"devices is {cluster.workers}: {cluster.name} has no links between nodes ({TIER!r}) then; take more"
-        )
+    rule = f"{cluster.name} has no links between nodes ({TIER!r}) then; take more"
+    several = TIER in cluster.tiers and cluster.workers > cluster.devices_per_host
+    require(several, "devices", cluster.workers, rule)
     return cluster
 
 

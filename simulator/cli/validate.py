@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError, RunError, needing, require
+from simulator.errors import RunError, needing, require
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -47,10 +47,8 @@ def run(args: argparse.Namespace) -> int:
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     require(there.is_dir() or not there.exists(), "--output", folder, f"{there} is a file; name a folder")
     cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
-    if not cases:
-        raise InputError(
-            f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
-        )
+    rule = f"no run of suite {args.suite} has that in its name; --list shows them"
+    require(len(cases) > 0, "--only", repr(args.only), rule)
     if args.list:
         names = [case.name for case in cases]
         if args.json:
