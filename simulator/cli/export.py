@@ -77,22 +77,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         from simulator.exports.script import script
 
-        text = script(
-            title=runtime.TITLE,
-            command=command,
-            file_name=Path(args.output).name,
-            limits=lines,
-            model=_trained_model(args, profile),
-            ranks=shape.devices,
-            torchrun=begun,
-            batch_size=plan.batch_size,
-            microbatches=plan.microbatches,
-            optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, cluster, plan, settings),
-            imports=runtime.IMPORTS,
-            constants=runtime.constants(plan, shape),
-            body=runtime.BODY,
-        )
+        predicted_s = _predicted_s(profile, cluster, plan, settings)
+        model, name = _trained_model(args, profile), Path(args.output).name
+        text = script(runtime, plan, shape, model, command, name, lines, torchrun=begun, predicted_s=predicted_s)
     files.write_text_atomic(args.output, text)
     if args.json:
         written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}
