@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
-from simulator.errors import InputError, require
+from simulator.errors import require
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -155,18 +154,13 @@ def _words(grid: TrainingGrid) -> str:
 
 def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
     """The best plan of each strategy for a measured network. Raises InputError where none fits."""
-    from simulator.cli.search import plan_search
+    from simulator.cli.search import searched
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
-    ends_s = perf_counter() + (args.budget or BUDGET_S)
-    searching = plan_search(args, lambda: ends_s - perf_counter())
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
-    with suppress(KeyboardInterrupt):
-        searching.run()
-    if searching.best is None:
-        raise InputError("no plan found that fits into memory; take more devices or a smaller batch")
-    plans = {name: scored.plan for name, scored in searching.tally.best.items()}
+    found = searched(args, args.budget or BUDGET_S).tally.best
+    plans = {name: scored.plan for name, scored in found.items()}
     return profile, cluster, _options.read_runtime(args, profile), plans
 
 

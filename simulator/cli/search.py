@@ -44,24 +44,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from simulator import files
 
-    ends_s = perf_counter() + args.budget
-    searching = plan_search(args, lambda: ends_s - perf_counter())
-    with suppress(KeyboardInterrupt):
-        searching.run()
-    best = searching.best
-    if best is None:
-        tally = searching.tally
-        raise InputError(
-            f"no plan found: {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built; "
-            "take more devices, a smaller batch or a longer --budget"
-        )
-    if args.plan_out:
-        files.write_plan(best.plan, args.plan_out)
+    searching = searched(args, args.budget)
+    if args.plan_out and searching.best:
+        files.write_plan(searching.best.plan, args.plan_out)
     if args.json:
         _print_json(searching)
     else:
         _print(searching, args.plan_out)
     return 0
+
+
+def searched(args: argparse.Namespace, budget_s: float) -> PlanSearch:
+    """The search asked for, after so long or an interrupt. Raises InputError where nothing was found."""
+    ends_s = perf_counter() + budget_s
+    searching = plan_search(args, lambda: ends_s - perf_counter())
+    with suppress(KeyboardInterrupt):
+        searching.run()
+    if searching.best is None:
+        tally = searching.tally
+        raise InputError(
+            f"no plan found: {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built; "
+            "take more devices, a smaller batch or a longer --budget"
+        )
+    return searching
 
 
 def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> PlanSearch:
