@@ -9,7 +9,7 @@ its bandwidth; the best few are simulated at every bandwidth, with those of the 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from time import perf_counter
@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
     _results.check_outputs(args.output)
     with _printing.progress() as progress:
-        profile, cluster, runtime, plans = (_of_card if is_card(args.profile) else _of_profile)(args)
+        of_card = is_card(args.profile)
+        profile, cluster, runtime, plans = _of_card(args) if of_card else _of_profile(args, progress)
         if progress:
             progress(f"{len(plans)} plans at {len(FACTORS)} bandwidths")
 
@@ -152,14 +153,16 @@ def _words(grid: TrainingGrid) -> str:
     return f"{' x '.join(_grid_words.split_words(grid))}, {_grid_words.micro_words(grid)}"
 
 
-def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
+def _of_profile(
+    args: argparse.Namespace, progress: Callable[[str], None] | None
+) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
     """The best plan of each strategy for a measured network. Raises InputError where none fits."""
     from simulator.cli.search import searched
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
-    found = searched(args, args.budget or BUDGET_S).tally.best
+    found = searched(args, args.budget or BUDGET_S, progress).tally.best
     plans = {name: scored.plan for name, scored in found.items()}
     return profile, cluster, _options.read_runtime(args, profile), plans
 

@@ -7,7 +7,6 @@ best plans are changed until the budget is spent. Prints the best plan so far, a
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -43,8 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
+    from simulator.cli import _printing
 
-    searching = searched(args, args.budget)
+    with _printing.progress() as progress:
+        searching = searched(args, args.budget, progress)
     if args.plan_out and searching.best:
         files.write_plan(searching.best.plan, args.plan_out)
     if args.json:
@@ -54,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def searched(args: argparse.Namespace, budget_s: float) -> PlanSearch:
+def searched(args: argparse.Namespace, budget_s: float, progress: Callable[[str], None] | None) -> PlanSearch:
     """The search asked for, after so long or an interrupt. Raises InputError where nothing was found."""
     ends_s = perf_counter() + budget_s
-    searching = plan_search(args, lambda: ends_s - perf_counter())
+    searching = plan_search(args, lambda: ends_s - perf_counter(), progress)
     with suppress(KeyboardInterrupt):
         searching.run()
     if searching.best is None:
@@ -69,7 +70,9 @@ def searched(args: argparse.Namespace, budget_s: float) -> PlanSearch:
     return searching
 
 
-def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> PlanSearch:
+def plan_search(
+    args: argparse.Namespace, time_left_s: Callable[[], float], progress: Callable[[str], None] | None = None
+) -> PlanSearch:
     """The search asked for, not begun. Raises InputError."""
     import partitioners
     from partitioners._plan_search import OBJECTIVES, PlanSearch
@@ -91,7 +94,7 @@ def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> P
         bounds=_bounds(args, profile) if stack_of(profile) else (),
         wanted=lambda choice: args.zero is None or choice.step.states.stage == args.zero,
         seed=args.seed,
-        watch=_watch,
+        watch=partial(_watch, progress) if progress else lambda tally: None,
     )
 
 
@@ -113,15 +116,11 @@ def _bounds(args: argparse.Namespace, profile: Profile) -> Sequence[ChoiceBound]
     return partial(bound, simulated=False), partial(bound, simulated=True)
 
 
-def _watch(tally: Tally) -> None:
-    """On a terminal, keep one line up to date."""
+def _watch(progress: Callable[[str], None], tally: Tally) -> None:
     from simulator.units import format_time
 
-    if sys.stderr.isatty():
-        best = min(tally.best.values(), key=lambda scored: scored.score)
-        step = format_time(best.report.step_s)
-        sys.stderr.write(f"\r\x1b[K{_plans(tally)} simulated, best step {step} ({best.plan.strategy})")
-        sys.stderr.flush()
+    best = min(tally.best.values(), key=lambda scored: scored.score)
+    progress(f"{_plans(tally)} simulated, best step {format_time(best.report.step_s)} ({best.plan.strategy})")
 
 
 def _plans(tally: Tally) -> str:
@@ -154,8 +153,6 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     from simulator.cli import _results
     from simulator.sweep.chart import column_title, value_text
 
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
     rows, tally, column = _rows(searching), searching.tally, searching.objective.column
     _results.print_rows("best of each", rows, list(rows[0]), (column,))
     counts = f"{_plans(tally)} simulated, {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built"

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import partitioners
+    from simulator.cli import _printing
     from simulator.sweep.points import expand
     from simulator.sweep.progress import Progress
     from simulator.sweep.specification import read_specification
@@ -54,10 +55,10 @@ def run(args: argparse.Namespace) -> int:
     points = expand(read_specification(args.sweep), options)
     if args.dry_run:
         return _dry_run(points, args)
-    folder, progress = Path(args.output), Progress(sys.stderr)
+    folder, start = Path(args.output), partial(_engine, args=args)
     try:
-        start = partial(_engine, args=args)
-        pace = run_sweep(points, partitioners.make_plan, folder, start, progress, resume=args.resume)
+        with _printing.progress() as show:
+            pace = run_sweep(points, partitioners.make_plan, folder, start, Progress(show), resume=args.resume)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: shardscope sweep {args.sweep} --output {folder} --resume", file=sys.stderr)
         raise

@@ -1,36 +1,29 @@
-"""The progress of a sweep: one line that is rewritten on a terminal, nothing elsewhere."""
+"""The progress of a sweep in one line."""
 
 from __future__ import annotations
 
 from collections import Counter
-from time import monotonic
-from typing import TextIO
+from collections.abc import Callable
 
 from simulator.sweep.evaluate import DONE, PointResult
 from simulator.sweep.sweeping import Pace
 from simulator.units import format_time
 
-EVERY_S = 0.2
-
 
 class Progress:
-    """Counts results by status, remembers the fastest step, and shows both on `stream` when that is a terminal."""
+    """Counts results by status, remembers the fastest step, and shows both where there is somebody to `show` them."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, show: Callable[[str], None] | None) -> None:
         self.counts: Counter[str] = Counter()
-        self._best_s = float("inf")
-        self._stream, self._shown = stream, 0.0
+        self._best_s, self._show = float("inf"), show
 
     def __call__(self, results: list[PointResult], pace: Pace) -> None:
         for result in results:
             self.counts[result.status] += 1
             if result.status == DONE and result.metrics["fits"]:
                 self._best_s = min(self._best_s, float(result.metrics["step_s"] or 0.0))
-        if self._stream.isatty() and (monotonic() - self._shown > EVERY_S or pace.ran == pace.to_run):
-            self._shown = monotonic()
-            end = "\n" if pace.ran == pace.to_run else ""
-            self._stream.write(f"\r\x1b[K{self._line(pace)}{end}")
-            self._stream.flush()
+        if self._show:
+            self._show(self._line(pace))
 
     def _line(self, pace: Pace) -> str:
         rate = f"{pace.points_per_s:.1f} points/s, {clock(pace.left_s)} left"
