@@ -164,6 +164,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
     for name in OUTPUTS:
         written = getattr(args, name, None)
         for path in written if isinstance(written, list) else [written]:
+            if path == "-" and getattr(args, "json", False):
+                raise InputError(f"{name} is -: standard output cannot hold both it and --json; name a file")
             if path is not None and args.command not in WRITING_FOLDERS:
                 check_writable(path)
 

@@ -53,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _planned, _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
-    if args.json and args.output == "-":
-        raise InputError("output is -: standard output cannot hold both the script and --json; name a file")
     plan = files.read_plan(args.plan)
     if args.to == TRACES:
         return _write_traces(plan, args)

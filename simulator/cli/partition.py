@@ -10,7 +10,6 @@ import shlex
 from dataclasses import replace
 
 from simulator.cli import _effects, _options, _strategy, _values
-from simulator.errors import InputError
 from simulator.one_line_parser import option
 
 
@@ -32,8 +31,6 @@ def run(args: argparse.Namespace) -> int:
     from simulator.run import run as simulate
 
     _effects.check_step(args)
-    if args.json and args.output == "-":
-        raise InputError("output is -: standard output cannot hold both the plan and --json; name a file")
     profile = _options.read_profile(args)
     cluster = _options.read_cluster(args, args.sync)
     options = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
