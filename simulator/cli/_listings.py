@@ -57,14 +57,11 @@ def print_presets(presets: Iterable[Preset]) -> None:
 
 def print_cluster(cluster: Cluster) -> None:
     """One cluster: its devices, its links by tier, its sources."""
-    kinds: dict[tuple[str, str], int] = {}
-    for device in cluster.devices:
-        key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
-        kinds[key] = kinds.get(key, 0) + 1
+    kinds = Counter((device.kind or device.role, device.memory_bytes) for device in cluster.devices)
     say(f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
     devices = new_table("devices", "number", "memory")
-    for (kind, memory), number in kinds.items():
-        devices.add_row(kind, str(number), memory)
+    for (kind, memory_bytes), number in kinds.items():
+        devices.add_row(kind, str(number), format_bytes(memory_bytes) if memory_bytes else "-")
     tiers = new_table("tier", "links", "line rate", "measured (5-95 %)", "bandwidth", "latency")
     tally = Counter(_link_row(link) for link in cluster.links)
     for (tier, *cells), number in tally.items():

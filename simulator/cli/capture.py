@@ -27,18 +27,7 @@ def main(argv: list[str]) -> int:
         code = command.main(arguments)
     if code == 0 and os.environ.get("RANK", "0") == "0":
         profile = files.read_profile(str(output))
-        _printing.print_json(
-            {
-                "output": str(output),
-                "model": profile.model,
-                "device": profile.device,
-                "batch_size": profile.batch_size,
-                "layers": len(profile.layers),
-                "parameter_bytes": profile.parameter_bytes,
-                "layers_s": profile.layers_s,
-                "step_s": profile.step_s,
-                "step_spread_s": profile.step_spread_s,
-                "layers_to_step": profile.layers_to_step,
-            }
-        )
+        fields = ("model", "device", "batch_size", "parameter_bytes", "layers_s", "step_s", "step_spread_s")
+        measured = {field: getattr(profile, field) for field in (*fields, "layers_to_step")}
+        _printing.print_json({"output": str(output), "layers": len(profile.layers), **measured})
     return code

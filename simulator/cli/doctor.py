@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
     reason = None if hosts or args.network == "loopback" else namespaces.available()
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
-        stream = sys.stderr if args.json else sys.stdout
-        say(note, stream=stream)
+        say(note, stream=sys.stderr if args.json else sys.stdout)
     model = reference(profile)
     if why := doctor.why_alone(profile, model):
         say(f"note: only the step alone is taken: {why}", stream=sys.stderr)

@@ -81,8 +81,7 @@ def run(args: argparse.Namespace) -> int:
     loopback = args.network == "loopback" or (args.network is None and reason is not None)
     if loopback:
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
-        stream = sys.stderr if args.json else sys.stdout
-        say(note, stream=stream)
+        say(note, stream=sys.stderr if args.json else sys.stdout)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":

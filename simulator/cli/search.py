@@ -181,12 +181,8 @@ def _print_json(searching: PlanSearch) -> None:
             "score": score,
             "bound": bound,
             "gap_ratio": _gap(score, bound),
-            "complete": tally.complete,
-            "simulated": tally.simulated,
-            "bounded": tally.bounded,
+            **{name: getattr(tally, name) for name in ("complete", "simulated", "bounded", "too_large", "infeasible")},
             "bounded_least": tally.least,
-            "too_large": tally.too_large,
-            "infeasible": tally.infeasible,
             "strategies": rows,
         }
     )
