@@ -129,7 +129,7 @@ class ChoiceSearch:
 
     def _recomputed(self, choice: StrategyChoice, cluster: Cluster) -> bool:
         """Add the choice with more recomputation, if there is any."""
-        more = recomputing_more(choice, self.profile)
+        more = recomputing_more(choice)
         if more is not None:
             self.add(more, cluster)
         return more is not None

@@ -56,7 +56,7 @@ def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> Str
     return StrategyChoice(strategy=grid.strategy, step=asked, own=grid_options(grid), grid=grid)
 
 
-def recomputing_more(choice: StrategyChoice, profile: Profile) -> StrategyChoice | None:
+def recomputing_more(choice: StrategyChoice) -> StrategyChoice | None:
     """The same grid with more recomputation, None where there is none or the step says what is computed again."""
     grid = choice.grid
     if grid is None or choice.step.recompute or grid.recomputation == RECOMPUTATION[-1]:

@@ -109,7 +109,7 @@ def ranked_grids(
         if progress:
             progress(f"simulated {len(ranking.simulated)}, {len(search.queue)} may be faster")
         report = step_report(profile, part, plan, runtime=stack.runtime)
-        if report.fits or recomputing_more(choice, profile) is None:
+        if report.fits or recomputing_more(choice) is None:
             interval = expected_interval(report, profile, part, plan, stack.runtime)
             done = SimulatedGrid(
                 grid=_grid(choice), plan=plan, report=report, interval=interval, card=card,

@@ -28,7 +28,7 @@ def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]
         say(f"plan: {path}; shardscope explain {path} says more")
 
 
-def explanation_json(explanation: Explanation, profile: Profile, done: Run) -> dict[str, object]:
+def explanation_json(explanation: Explanation, done: Run) -> dict[str, object]:
     """What `explain --json` prints."""
     from dataclasses import asdict
 

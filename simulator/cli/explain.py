@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     profile, cluster, done = _planned.simulated(args, ())
     explanation = explain(profile, cluster, done)
     if args.json:
-        _printing.print_json(_explaining.explanation_json(explanation, profile, done))
+        _printing.print_json(_explaining.explanation_json(explanation, done))
     else:
         _explaining.print_explanation(explanation, profile, done)
     return 0

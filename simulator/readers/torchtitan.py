@@ -46,7 +46,7 @@ def read(source: Source) -> StartedRun:
     )
     grid = grid_of(
         source, tensor=tensor, pipeline=pipeline, context=context, zero_stage=0,
-        expert=own.count("parallelism.expert_parallel_degree", default=1), **_tokens(own, source, sequence, pipeline),
+        expert=own.count("parallelism.expert_parallel_degree", default=1), **_tokens(own, sequence, pipeline),
         recomputation=_recomputation(own),
     )  # fmt: skip
     replicate = own.count("parallelism.data_parallel_replicate_degree", default=1)
@@ -98,7 +98,7 @@ def _chunks(own: Options, schedule: str, blocks: int, pipeline: int) -> int:
     return max(2, -(-(blocks + around) // of_stage) // pipeline) if of_stage else 2
 
 
-def _tokens(own: Options, source: Source, sequence: int, pipeline: int) -> dict[str, Any]:
+def _tokens(own: Options, sequence: int, pipeline: int) -> dict[str, Any]:
     """Sequences of a micro-batch and of a step, by today's options or those of before."""
     today = own.count("training.num_tokens_per_microbatch_per_dp_rank", default=0)
     if today:

@@ -60,7 +60,7 @@ def add_synchronisation(
     if not model.schedule.stashes_weights:
         updates = _add_updates_after(builder, model, cluster, backwards, [end for ends in delivered for end in ends])
         if plan.states.stage in (1, 2):
-            _add_gathers_after(builder, model, cluster, updates)
+            _add_gathers_after(builder, model, updates)
     return delivered
 
 
@@ -106,7 +106,7 @@ def _hold_until_summed(
     builder.allocate(last, bucket.group, -gradient_bytes)
 
 
-def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, updates: Ints) -> None:
+def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, updates: Ints) -> None:
     """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
     gathers = [(number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket)]
     gathers.sort(key=lambda entry: entry[1].needs[0])  # of ranks that end together the first comes first
