@@ -109,37 +109,34 @@ class _TimeSpent(Exception):
     """Ends a strategy's own search."""
 
 
+@dataclass(kw_only=True, eq=False)
 class PlanSearch:
     """A search over all choices of the strategies `names` for a step of `profile` on `cluster`.
 
     bounds: of a choice without its plan, see ChoiceSearch. wanted: choices to leave out otherwise.
     """
 
-    def __init__(
-        self,
-        profile: Profile,
-        cluster: Cluster,
-        objective: Objective,
-        *,
-        step: StepSettings,
-        names: Sequence[str],
-        time_left_s: Callable[[], float],
-        bounds: Sequence[ChoiceBound] = (),
-        wanted: Callable[[StrategyChoice], bool] = lambda choice: True,
-        seed: int = 0,
-        watch: Callable[[Tally], None] = lambda tally: None,
-    ) -> None:
-        self.tally = Tally()
-        self._profile, self.objective, self._step, self._seed = profile, objective, step, seed
-        self._names, self._wanted, self._time_left_s, self._watch = names, wanted, time_left_s, watch
-        self._clusters = _parts(cluster) if objective.fewer_devices else [cluster]
+    profile: Profile
+    cluster: Cluster
+    objective: Objective
+    step: StepSettings
+    names: Sequence[str]
+    time_left_s: Callable[[], float]
+    bounds: Sequence[ChoiceBound] = ()
+    wanted: Callable[[StrategyChoice], bool] = lambda choice: True
+    seed: int = 0
+    watch: Callable[[Tally], None] = lambda tally: None
+    tally: Tally = field(default_factory=Tally)
+
+    def __post_init__(self) -> None:
+        self._clusters = _parts(self.cluster) if self.objective.fewer_devices else [self.cluster]
         self._bounds: dict[int, float] = {}  # by workers
         self._search = ChoiceSearch(
-            profile=profile,
-            runtime=step.runtime,
+            profile=self.profile,
+            runtime=self.step.runtime,
             simulate=self._simulated_choice,
-            score=lambda bound, part: max(objective.of_bound(bound, part), self._least(part)),
-            bounds=bounds,
+            score=lambda bound, part: max(self.objective.of_bound(bound, part), self._least(part)),
+            bounds=self.bounds,
         )
 
     @property
@@ -155,7 +152,7 @@ class PlanSearch:
     def _least(self, cluster: Cluster) -> float:
         """The same on a cluster."""
         if cluster.workers not in self._bounds:
-            self._bounds[cluster.workers] = self.objective.bound(self._profile, cluster, self._step)
+            self._bounds[cluster.workers] = self.objective.bound(self.profile, cluster, self.step)
         return self._bounds[cluster.workers]
 
     def run(self) -> None:
@@ -165,7 +162,7 @@ class PlanSearch:
 
     def _choose(self) -> bool:
         search, others = self._search, list[tuple[StrategyChoice, Cluster]]()
-        for cluster, name in product(self._clusters, self._names):
+        for cluster, name in product(self._clusters, self.names):
             for choice in self._choices(name, cluster) if "effort" not in options(name) else ():
                 search.add(choice, cluster) if choice.grid else others.append((choice, cluster))
         certain = search.run(1, self._goes_on)
@@ -178,7 +175,7 @@ class PlanSearch:
         return certain
 
     def _goes_on(self) -> bool:
-        return self._time_left_s() > 0 or self.best is None
+        return self.time_left_s() > 0 or self.best is None
 
     def _simulated_choice(self, choice: StrategyChoice, cluster: Cluster, plan: Plan) -> Simulated:
         scored = self._simulated(plan, cluster)
@@ -187,12 +184,12 @@ class PlanSearch:
     def _kept(self, name: str, scored: ScoredPlan) -> float:
         if name not in self.tally.best or scored.score < self.tally.best[name].score:
             self.tally.best[name] = scored
-            self._watch(self.tally)
+            self.watch(self.tally)
         return scored.score
 
     def _simulated(self, plan: Plan, cluster: Cluster) -> ScoredPlan | None:
         """None where it does not fit. Raises InputError where it cannot be."""
-        report = step_report(self._profile, cluster, plan, runtime=self._step.runtime)
+        report = step_report(self.profile, cluster, plan, runtime=self.step.runtime)
         self.tally.simulated += 1
         if not report.fits:
             self.tally.too_large += 1
@@ -204,10 +201,10 @@ class PlanSearch:
         for cluster, choice in self._of_effort():
             if not self._goes_on():
                 return False
-            effort = min(1.0, max(self._time_left_s() / FULL_EFFORT_S, 0.05))
-            own = {"seed": self._seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
+            effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, 0.05))
+            own = {"seed": self.seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
             try:
-                scored = self._simulated(replace(choice, own=own).plan(self._profile, cluster), cluster)
+                scored = self._simulated(replace(choice, own=own).plan(self.profile, cluster), cluster)
             except _TimeSpent:
                 return False
             except (InputError, MissingExtraError):
@@ -223,12 +220,12 @@ class PlanSearch:
             raise _TimeSpent
 
     def _of_effort(self) -> Iterator[tuple[Cluster, StrategyChoice]]:
-        for cluster, name in product(self._clusters, self._names):
+        for cluster, name in product(self._clusters, self.names):
             if "effort" in options(name):
                 yield from ((cluster, choice) for choice in self._choices(name, cluster))
 
     def _choices(self, name: str, cluster: Cluster) -> Iterator[StrategyChoice]:
-        return filter(self._wanted, choices(name, self._profile, cluster, self._step))
+        return filter(self.wanted, choices(name, self.profile, cluster, self.step))
 
     def _anneal(self) -> None:
         """Change the best plans until the time is spent; those alone whose layers may be placed one by one."""
@@ -248,10 +245,10 @@ class PlanSearch:
                 self._kept(plan.strategy, replace(scored, refined=True))
             return None if scored is None else scored.score
 
-        annealing = Annealing(self._profile, cluster, fixed=self._step.microbatches is not None, seed=self._seed)
+        annealing = Annealing(self.profile, cluster, fixed=self.step.microbatches is not None, seed=self.seed)
         for _ in annealing.rounds(plain, score) if plain else ():
             sure = self.best is not None and self.best.score <= self.bound * (1 + SURE)
-            if sure or self._time_left_s() <= 0:
+            if sure or self.time_left_s() <= 0:
                 return
 
 

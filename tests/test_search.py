@@ -50,9 +50,9 @@ def searched(
 ) -> PlanSearch:
     """looks: how often the search may look at the clock before the time is spent."""
     search = PlanSearch(
-        profile,
-        cluster,
-        OBJECTIVES[objective],
+        profile=profile,
+        cluster=cluster,
+        objective=OBJECTIVES[objective],
         step=StepSettings(batch_size=profile.batch_size),
         names=names,
         time_left_s=clock(looks),

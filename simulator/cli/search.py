@@ -85,9 +85,9 @@ def plan_search(
     _effects.check_step(args)
     require(not args.schedule, "schedule", repr(args.schedule), "a search chooses schedules itself; leave it out")
     return PlanSearch(
-        profile,
-        cluster,
-        OBJECTIVES[args.objective],
+        profile=profile,
+        cluster=cluster,
+        objective=OBJECTIVES[args.objective],
         step=_options.step_settings(profile, cluster, args)[0],
         names=[name for name in partitioners.strategies() if name not in LEFT_OUT],
         time_left_s=time_left_s,
