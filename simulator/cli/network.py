@@ -162,8 +162,8 @@ def _of_profile(
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
-    found = searched(args, args.budget or BUDGET_S, progress).tally.best
-    plans = {name: scored.plan for name, scored in found.items()}
+    best = searched(args, args.budget or BUDGET_S, progress).tally.best
+    plans = {name: scored.plan for name, scored in best.items()}
     return profile, cluster, _options.read_runtime(args, profile), plans
 
 
