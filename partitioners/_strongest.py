@@ -43,7 +43,7 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
     for choice in choices(name, judge.profile, judge.cluster, step):
         own = {**partitioners.applicable(name, effort=effort), **choice.own}
         search.add(replace(choice, own=own), judge.cluster)
-    search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.is_near(search.least))
+    search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.budget > 0 and judge.is_near(search.least))
     best: Verdict | None = None
     for verdict in verdicts:
         best = verdict if verdict.beats(best) else best

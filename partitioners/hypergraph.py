@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import count, pairwise
 from math import inf, prod
 from typing import Literal
 
@@ -48,7 +48,9 @@ _LEFT_TASKS = 20_000
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
-_LOCAL_PATIENCE = 24
+_LOCAL_PATIENCE = 96
+_GAIN = 1e-3
+"""The share of the step that a round of changes and annealing has to save for another."""
 _DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
 
@@ -94,14 +96,9 @@ def partition(
     free = others and bound is None
     starts = [strongest(judge, searched, name, effort=effort) for name in STRATEGIES] if free else []
     # whatever the strongest plans took: the answer is never worse than they are
-    judge.budget = (_TASKS if free else _CUT_TASKS) * effort
+    judge.grant((_TASKS if free else _CUT_TASKS) * effort)
     if free:
-        near = [each for each in starts if each is not None and judge.is_near(each.cost) and is_plain(each.plan)]
-        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=step.microbatches is None)
-        left = min(judge.budget, _LEFT_TASKS * effort)
-        judge.budget = _ANNEALED_TASKS * effort
-        _anneal(judge, near, fixed=step.microbatches is not None, seed=seed)
-        judge.budget = left
+        _refine(judge, starts, effort, microbatches=step.microbatches is None, seed=seed)
     elif others:
         _consider_others(judge, searched, bound)
     engine = partial(mtkahypar, cluster) if partitioner == "mtkahypar" else kahypar
@@ -110,6 +107,26 @@ def partition(
     if best_cut is not None and bound is None and (not free or judge.is_near(best_cut.verdict.cost)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
+
+
+def _refine(judge: Judge, starts: Sequence[Verdict | None], effort: float, *, microbatches: bool, seed: int) -> None:
+    """Change the starts that are near the best, then anneal them, and again while a round gains and budget is left.
+
+    microbatches: whether their number may change. What is left of the budget is for cuts.
+    """
+    near = [each for each in starts if each is not None and judge.is_near(each.cost) and is_plain(each.plan)]
+    for number in count():
+        before = judge.best
+        improve(judge, near, patience=round(_LOCAL_PATIENCE * effort), microbatches=microbatches)
+        left = judge.budget
+        judge.grant(_ANNEALED_TASKS * effort)
+        _anneal(judge, near, fixed=not microbatches, seed=seed + number)
+        judge.grant(left)
+        best = judge.best
+        if best is None or before is None or best.cost >= before.cost * (1 - _GAIN) or left <= 0:
+            break
+        near = [best, *near] if is_plain(best.plan) else near
+    judge.grant(min(judge.budget, _LEFT_TASKS * effort))
 
 
 def _anneal(judge: Judge, starts: Sequence[Verdict], *, fixed: bool, seed: int) -> None:

@@ -26,6 +26,10 @@ _NEAR = 1.2
 """Plans slower than the best by more than this are not searched on."""
 
 
+class TimeSpent(Exception):
+    """Raised by a Progress: what is best by now is the answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How good a plan is: first that it fits (bytes beyond the worst device's memory), then its cost."""
@@ -52,6 +56,7 @@ class Judge:
 
     objective "step": cost is the step in seconds; "volume": the bytes communicated. `budget` is how many tasks
     may still be simulated; `trials` counts the plans. once: equal replicas of the model are simulated once.
+    spent: whether its progress has said that time is, after which the budget stays at nothing.
     """
 
     profile: Profile
@@ -63,6 +68,11 @@ class Judge:
     progress: Progress | None = None
     best: Verdict | None = None
     trials: int = 0
+    spent: bool = False
+
+    def grant(self, tasks: float) -> None:
+        """Let so many tasks be simulated from now on, none where time is spent."""
+        self.budget = 0.0 if self.spent else tasks
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
@@ -92,9 +102,16 @@ class Judge:
         )
         if verdict.beats(self.best):
             self.best = verdict
-        if self.progress and self.best is not None:
-            self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
+        self._tell(label)
         return verdict
+
+    def _tell(self, label: str) -> None:
+        if self.progress is None or self.best is None or self.spent:
+            return
+        try:
+            self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
+        except TimeSpent:
+            self.spent, self.budget = True, 0.0
 
     def _cost(self, plan: Plan, timeline: Timeline) -> float:
         if self.objective == "step":

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from simulator.plan import Degrees, Sharding, StepSettings, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
+Size = tuple[int, int, int]
+"""Samples, channels and area of a shard."""
 DIMENSIONS = "nchw"
 """Letters of the paper for sample, channel, height and width."""
 _ENTRIES = 2**20
@@ -117,7 +119,19 @@ def _choices(profile: Profile, samples: int, workers: int, dimensions: str) -> t
 def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimensions: str) -> tuple[Floats, ...]:
     """Forward and backward of one micro-batch on the slowest shard, of each layer and configuration."""
     choices = _choices(profile, samples, len(speeds), dimensions)
-    all_speeds = np.array(speeds)
+
+    @cache
+    def slowest_by_size(output_shape: tuple[int, int, int], options: tuple[Degrees, ...]) -> list[dict[Size, float]]:
+        """Of each configuration, the least speed of the shards of each size."""
+        by_degrees = []
+        for degrees in options:
+            axes = zip((samples, *output_shape), degrees, strict=True)
+            sizes = product(*(_lengths(split(extent, degree)) for extent, degree in axes))
+            slowest: dict[Size, float] = {}
+            for (n, c, h, w), speed in zip(sizes, speeds, strict=False):
+                slowest[n, c, h * w] = min(slowest.get((n, c, h * w), inf), speed)
+            by_degrees.append(slowest)
+        return by_degrees
 
     def slowest_s(layer: Layer, options: tuple[Degrees, ...]) -> Floats:
         plane = layer.output_shape[1] * layer.output_shape[2]
@@ -126,14 +140,12 @@ def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimens
         def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
             return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
 
-        seconds_by_degrees = []
-        for degrees in options:
-            sizes = (_lengths(axis) for axis in shards(layer, samples, degrees))
-            passes = np.array(
-                [seconds(n, c, h * w) for n, c, h, w in product(*sizes)]
-            )  # (shards, forward and backward)
-            seconds_by_degrees.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
-        return np.array(seconds_by_degrees)
+        return np.array(
+            [
+                sum(max(seconds(*size)[way] / speed for size, speed in slowest.items()) for way in (0, 1))
+                for slowest in slowest_by_size(layer.output_shape, options)
+            ]
+        )
 
     return tuple(slowest_s(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
@@ -229,27 +241,32 @@ def _traffic(
     of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
     known: dict[tuple[bytes, bytes, float], tuple[Traffic, Floats]] = {}
-    scaled: dict[tuple[bytes, bytes, float, float], tuple[Traffic, Floats]] = {}
-    traffic = {}
-    for i, layer in enumerate(profile.layers):
-        own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
-        each = profile.element_bytes(i)
-        for j in profile.consumers[i]:
-            reader = profile.layers[j]
-            axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
-            parts, read, unit = _in_units(own, _boxes(axes, workers))
-            size_bytes = each * unit
-            key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
-            if key not in known:
-                blocks = [crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read))]
-                received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
-                known[key] = joined([wiring.traffic(block) for block in blocks]), received
-            shared = *key, size_bytes
-            if shared not in scaled:
-                sent, received = known[key]
-                scaled[shared] = known[key] if wiring.measured else (sent.times(size_bytes), received * size_bytes)
-            traffic[i, j] = scaled[shared]
-    return traffic
+    alike: dict[tuple[int, int], tuple[Traffic, Floats]] = {}
+
+    def of_edge(i: int, j: int) -> tuple[Traffic, Floats]:
+        layer, reader = profile.layers[i], profile.layers[j]
+        own = [shards(layer, samples, degrees) for degrees in choices[i]]
+        axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
+        parts, read, unit = _in_units(_boxes(own, workers), _boxes(axes, workers))
+        size_bytes = profile.element_bytes(i) * unit
+        key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
+        if key not in known:
+            blocks = [crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read))]
+            received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
+            known[key] = joined([wiring.traffic(block) for block in blocks]), received
+        sent, received = known[key]
+        return known[key] if wiring.measured else (sent.times(size_bytes), received * size_bytes)
+
+    for i, readers in enumerate(profile.consumers):
+        for number, j in enumerate(readers):
+            edge = profile.read_alike[i], number
+            if edge not in alike:
+                alike[edge] = of_edge(i, j)
+    return {
+        (i, j): alike[profile.read_alike[i], number]
+        for i, readers in enumerate(profile.consumers)
+        for number, j in enumerate(readers)
+    }
 
 
 def _in_units(own: Ints, needed: Ints) -> tuple[Ints, Ints, int]:

@@ -299,6 +299,8 @@ def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatc
 
     Placements of one may be taken over by another. microbatches: whether their number may change.
     """
+    if judge.budget <= 0:
+        return
     search = LocalSearch(judge, microbatches)
     judged = [search.judged(start) for start in sorted(starts, key=_order)[:_STARTS]]
     whole = judge.budget  # what the ways to cut the network ask for is known by now
