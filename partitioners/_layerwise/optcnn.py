@@ -129,9 +129,7 @@ def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimens
         seconds_by_degrees = []
         for degrees in options:
             sizes = (_lengths(axis) for axis in shards(layer, samples, degrees))
-            passes = np.array(
-                [seconds(n, c, h * w) for n, c, h, w in product(*sizes)]
-            )  # (shards, forward and backward)
+            passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])  # (shards, there and back)
             seconds_by_degrees.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
         return np.array(seconds_by_degrees)
 
@@ -166,17 +164,13 @@ class LinklessCluster:
     wiring: Wiring
     cluster: Cluster = field(compare=False)
 
-    @staticmethod
-    def of(cluster: Cluster, wiring: Wiring) -> LinklessCluster:
-        return LinklessCluster(devices=cluster.devices, wiring=wiring, cluster=cluster)
-
 
 def _synchronise_s(
     profile: Profile, cluster: Cluster, synchronisation: Synchronisation, samples: int, dimensions: str
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric = Fabric.of(cluster, len(cluster.devices))
-    machine = LinklessCluster.of(cluster, fabric.wiring)
+    machine = LinklessCluster(devices=cluster.devices, wiring=fabric.wiring, cluster=cluster)
     distinct, layers = _collectives(profile, machine, synchronisation, samples, dimensions)
     seconds = np.array([fabric.waves_s(waves) for waves in distinct])
     return tuple(seconds[which] + local_s for which, local_s in layers)
