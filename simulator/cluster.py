@@ -26,8 +26,6 @@ MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 class Device:
     """Something that computes."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     name: str
     """Its own."""
     host: str
@@ -61,8 +59,6 @@ class Cluster:
 
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """What reports call it."""

@@ -45,8 +45,6 @@ FIRST_BUCKET_BYTES = 2**20
 class Sharding:
     """How one layer is split and where its shards live."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     degrees: Degrees = (1, 1, 1, 1)
     """Parts by (sample, channel, height, width), disjoint boxes of the output; a sequence's length is its height."""
     reduce: int = 1
@@ -102,8 +100,6 @@ class Sharding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synchronisation:
     """How replicas of a parameter agree on its gradient."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     collective: str = "ring"
     """A name in `simulator.collectives`."""
@@ -249,8 +245,6 @@ def _shared(sharding: Sharding) -> Sharding:
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A sharding for every layer, and how a step runs: micro-batches, schedule, gradients, states, recomputation."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     """The profile's."""

@@ -48,8 +48,6 @@ embedding over its vocabulary, and the three numbers of each token that a cross 
 class Geometry:
     """What part of a layer's input one part of its output depends on."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     kernel: tuple[int, int] | None = (1, 1)
     """(height, width) of the input around an output's position; None: the whole plane, as an attention, a global
     pooling, a fully connected layer over an image."""
@@ -83,8 +81,6 @@ class Geometry:
 class ScalingPoint:
     """Measured times of a layer at another batch size, or at a fraction of its output or of its input channels."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     batch_size: int
     """Samples."""
     channel_fraction: float = 1.0
@@ -107,8 +103,6 @@ class ScalingPoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """One layer, measured at the profile's batch size. Times are medians; bytes and flops are for the whole batch."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """Its own."""
@@ -199,8 +193,6 @@ class Layer:
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """A network measured on one device. Raises InputError on duplicate or unknown names, a cycle, or no layers."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     """The network's name."""

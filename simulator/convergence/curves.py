@@ -37,8 +37,6 @@ class Regime:
     staleness + 1 stages the first stage has it, each later one 1 less, the last none.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     batch_size: int
     method: Method = "synchronous"
     staleness: int = 0
@@ -57,8 +55,6 @@ class Regime:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One real training: accuracy on samples not trained on, after so many samples; points in order."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     regime: Regime
     learning_rate: float
@@ -116,8 +112,6 @@ class Curves:
 
     Raises InputError without trials.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     dataset: str

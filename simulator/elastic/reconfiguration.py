@@ -36,8 +36,6 @@ WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
 class Overheads:
     """The parts of a reconfiguration that do not depend on the plan, each as measured for one process."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     stop_s: float
     """From the last step to the end of the processes."""
     launch_s: float

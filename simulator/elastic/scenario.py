@@ -41,8 +41,6 @@ POLICIES = ("live", "restart")
 class Event:
     """Something that happens to devices, or to links of a tier."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     at: str
     """Since the start."""
     event: Literal["join", "leave", "vanish", "slow", "narrow"]
@@ -113,8 +111,6 @@ class Conditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A scenario as written; see the module."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     profile: str
     """A name or file."""

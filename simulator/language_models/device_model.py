@@ -36,8 +36,6 @@ IN_8_BITS = ("qkv", "output", "gate_up", "down")
 class DeviceModel:
     """What a training runtime makes of a GPU's kernels. Raises InputError on a share of 0 or less, unknown names."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     matmul_efficiency: float = 1.0
     """Rate of matrix products over what `kernels` says of them: their neighbours take power, memory and processors."""
     precision: Literal["bf16", "fp8", "fp8-block", "mxfp8"] = "bf16"

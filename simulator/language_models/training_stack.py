@@ -27,8 +27,6 @@ NEAREST = "nearest GPU"
 class TrainingStack:
     """A GPU, a device model and a runtime, measured together. Raises InputError on unknown names."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     name: str
     accelerator: str
     """A name of `accelerators`."""

@@ -29,8 +29,6 @@ MOST_DEVICES = 131_072
 class Join:
     """How points of a tier are joined, and where its numbers come from."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     what: str
     """In words."""
     wires: int = 1
@@ -69,8 +67,6 @@ class Join:
 class Node:
     """One machine: how many devices it has and what they are."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     devices: int
     """How many."""
     kind: str
@@ -92,8 +88,6 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """A kind of node, and how nodes are joined."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """What commands call it."""
@@ -184,8 +178,6 @@ def read_preset(name: str) -> Preset:
 @dataclass(frozen=True, kw_only=True)
 class ClusterFile(Cluster):
     """A cluster file: the cluster, and the runtime that was measured on it."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     runtime: Runtime = IDEAL
     """Measured with it."""
