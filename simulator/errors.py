@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 REQUIREMENTS = {
@@ -101,6 +101,12 @@ def require(ok: bool, field: str, value: object, rule: str) -> None:
     if not ok:
         shown = f"a number of {_digits(value)} digits" if isinstance(value, int) and abs(value) >= 10**20 else value
         raise InputError(f"{field} is {shown}: {rule}")
+
+
+def require_name(what: str, name: str, known: Collection[str]) -> None:
+    """Raise UnknownNameError for the name of a `what` unless it is one of `known`."""
+    if name not in known:
+        raise UnknownNameError.of(what, name, known)
 
 
 def _digits(number: int) -> str:

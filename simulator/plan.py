@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError, nearest, require, require_bytes, require_time
+from simulator.errors import InputError, nearest, require, require_bytes, require_name, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.plan_rules import BOX_AXES, require_cuttable, require_layers, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
@@ -282,8 +282,7 @@ class Plan:
     """How."""
 
     def __post_init__(self) -> None:
-        if self.exchange not in EXCHANGES:
-            raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
+        require_name("exchange", self.exchange, EXCHANGES)
         require_step(self.batch_size, self.microbatches, self.optimizer_state)
         require_work(self.work, self.batch_size)
         if self.states.group and not self.states.stage:

@@ -13,12 +13,12 @@ from typing import Any
 from simulator.errors import (
     MOST_COUNT,
     InputError,
-    UnknownNameError,
     nearest,
     require,
     require_bytes,
     require_count,
     require_from_0,
+    require_name,
     require_time,
 )
 from simulator.expert_routing import Routing
@@ -231,8 +231,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         require_count("batch_size", self.batch_size)
-        if self.dtype not in DTYPE_BYTES:
-            raise UnknownNameError.of("dtype", self.dtype, DTYPE_BYTES)
+        require_name("dtype", self.dtype, DTYPE_BYTES)
         if self.step_s is not None:
             require_time("step_s", self.step_s)
         require_time("step_spread_s", self.step_spread_s)

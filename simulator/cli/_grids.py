@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _options, _values
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, UnknownNameError, require_name
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -147,8 +147,7 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
         return STRATEGIES
     names = [name.strip() for name in args.strategies.split(",") if name.strip()]
     for name in names:
-        if name not in STRATEGIES:
-            raise UnknownNameError.of("strategy of model cards", name, STRATEGIES)
+        require_name("strategy of model cards", name, STRATEGIES)
     return names or STRATEGIES
 
 

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require, require_name
 from simulator.units import parse_duration
 
 MOST_EVENTS = 10_000
@@ -197,6 +197,5 @@ def numbers_of(cluster: Cluster, names: tuple[str, ...]) -> set[int]:
     """Numbers of the workers called `names`. Raises UnknownNameError."""
     known = {device.name: i for i, device in enumerate(cluster.devices[: cluster.workers])}
     for name in names:
-        if name not in known:
-            raise UnknownNameError.of(f"device of cluster {cluster.name}", name, known)
+        require_name(f"device of cluster {cluster.name}", name, known)
     return {known[name] for name in names}

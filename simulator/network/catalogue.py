@@ -17,7 +17,7 @@ from simulator import files
 from simulator.cluster import AchievedShare, Cluster, Device
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
-from simulator.errors import InputError, UnknownNameError, require, require_from_0
+from simulator.errors import InputError, require, require_from_0, require_name
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
@@ -170,8 +170,7 @@ def presets() -> tuple[str, ...]:
 @cache
 def read_preset(name: str) -> Preset:
     """The preset called `name`. Raises UnknownNameError when there is none."""
-    if name not in presets():
-        raise UnknownNameError.of("cluster (and no such file)", name, presets())
+    require_name("cluster (and no such file)", name, presets())
     return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)
 
 

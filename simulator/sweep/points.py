@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from itertools import chain, product
 
 from simulator import collectives
-from simulator.errors import InputError, UnknownNameError, nearest
+from simulator.errors import InputError, nearest, require_name
 from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Synchronisation
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Axis, Value, read_axes
@@ -77,8 +77,7 @@ def _values_of(name: str, axes: Iterable[Axis]) -> list[Value]:
 def _check_registries(axes: Sequence[Axis], options: Mapping[str, Collection[str]]) -> None:
     for what, known in {"strategy": options, **REGISTRIES}.items():
         for name in _values_of(what, axes):
-            if name not in known:
-                raise UnknownNameError.of(what, str(name), known)
+            require_name(what, str(name), known)
 
 
 def _check_names(
@@ -89,8 +88,7 @@ def _check_names(
     for tier in {tier for cluster in inputs.machines.values() for tier in cluster.tiers}:
         known |= {tier + BANDWIDTH, tier + LATENCY}
     for name in named:
-        if name not in known - NO_PARAMETERS:
-            raise UnknownNameError.of("parameter", name, known - NO_PARAMETERS)
+        require_name("parameter", name, known - NO_PARAMETERS)
 
 
 def _plain(
