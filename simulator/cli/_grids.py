@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _options, _values
-from simulator.errors import InputError, UnknownNameError, require_name
+from simulator.errors import InputError, UnknownNameError, require, require_name
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -134,8 +134,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"# its options for products in {args.precision} are the runtime's own, and not in this line")
         if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
             print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
-    if not runs:
-        raise InputError(f"devices is {cluster.workers}: no grid of them fits {card.name}; take more")
+    require(len(runs) > 0, "devices", cluster.workers, f"no grid of them fits {card.name}; take more")
     return 0
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
 from simulator.cli._captured_input import input_words
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
 from simulator.terminal import say
 
@@ -58,8 +58,7 @@ def run(args: argparse.Namespace) -> int:
     plan = files.read_plan(args.plan)
     if args.to == TRACES:
         return _write_traces(plan, args)
-    if args.ranks:
-        raise InputError(f"ranks is {args.ranks}: only of chakra is there a file for each; leave it out")
+    require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
     settings = _planned.made_by(plan) if _planned.says_how_made(plan) else None
     profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
@@ -133,8 +132,7 @@ def _ranks(asked: str | None, ranks: int) -> range:
     """Those that "A..B" or a number says. Raises InputError."""
     first, _, last = (asked or f"0..{ranks - 1}").partition("..")
     numbers = [_values.whole(text) for text in (first, last or first)]
-    if not numbers[0] <= numbers[1] < ranks:
-        raise InputError(f"ranks is {asked}: write A..B, of ranks 0 to {ranks - 1}")
+    require(numbers[0] <= numbers[1] < ranks, "ranks", asked, f"write A..B, of ranks 0 to {ranks - 1}")
     return range(numbers[0], numbers[1] + 1)
 
 

@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -111,8 +111,7 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
             time_left_s=lambda left=left: min(next(left, 0), ends_s - perf_counter()),  # type: ignore[misc]
         )  # fmt: skip
         splits = list(best_of_splits(ranking.runs))[:KEPT]
-        if not splits:
-            raise InputError(f"devices is {cluster.workers}: no grid of them fits {of.card.name}; take more")
+        require(len(splits) > 0, "devices", cluster.workers, f"no grid of them fits {of.card.name}; take more")
         for each in (*splits, *ranking.runs[1:KEPT]):
             if _words(each.grid) not in plans:
                 plans[_words(each.grid)] = each.plan

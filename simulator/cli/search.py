@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _values
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> P
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
         raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")
     _effects.check_step(args)
-    if args.schedule:
-        raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
+    require(not args.schedule, "schedule", repr(args.schedule), "a search chooses schedules itself; leave it out")
     return PlanSearch(
         profile,
         cluster,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError, RunError, needing
+from simulator.errors import InputError, RunError, needing, require
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
     folder = Path(args.output)
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if there.exists() and not there.is_dir():
-        raise InputError(f"--output is {folder}: {there} is a file; name a folder")
+    require(there.is_dir() or not there.exists(), "--output", folder, f"{there} is a file; name a folder")
     cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
