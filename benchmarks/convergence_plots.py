@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from math import inf
+from math import inf, isfinite, log
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.demonstrated import DemonstratedPlan, Demonstration
 from benchmarks.interconnects import RATES_BIT, STRATEGIES, Best
-from simulator.convergence.curves import Curves, Method, Regime, accuracy_curve, noise_scale
+from simulator.convergence.curves import Curves, Method, Regime, noise_scale
 from simulator.convergence.noise_scale import over_training
 from simulator.studies.scaling_figure import COLOURS
 
@@ -66,10 +66,31 @@ def _shown(axis: Any, group: Sequence[DemonstratedPlan], curves: Curves, target:
     points = accuracy_curve(curves, target, Regime(batch_size=first.batch_size))
     per_sample_s = first.predicted_step_s / first.batch_size
     seconds = [samples * per_sample_s for samples, _ in points]
-    axis.plot(seconds[1:], [x.median for _, x in points[1:]], "--", color=colour, linewidth=2, label=first.strategy)
+    axis.plot(
+        seconds[1:], [accuracy for _, accuracy in points[1:]], "--", color=colour, linewidth=2, label=first.strategy
+    )
     axis.plot(
         first.predicted_samples[0] * per_sample_s, target, "D", color=colour, markersize=7, markeredgecolor="black"
     )
+
+
+def accuracy_curve(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, float], ...]:
+    """(samples, median accuracy of the trials) from the start until the last trial ended.
+
+    Where the regime was not measured, the curve of the nearest batch size of its method, stretched so that it reaches
+    `target` after as many samples. Raises InputError as `Curves.samples_to` does.
+    """
+
+    def distance(other: Regime) -> tuple[float, int]:
+        return abs(log(other.batch_size / regime.batch_size)), abs(other.staleness - regime.staleness)
+
+    like = min(curves.measured(regime.method), key=distance)
+    expected, reached = (curves.samples_to(target, each).interval.median for each in (regime, like))
+    stretch = expected / reached if isfinite(expected) and isfinite(reached) else 1.0
+    points = [np.array(trial.points).T for trial in curves.by_regime[like]]  # (samples and accuracies, points) each
+    seen = sorted({samples for trial_seen, _ in points for samples in trial_seen.tolist()})
+    accuracies = np.median([np.interp(seen, *trial) for trial in points], axis=0).tolist()
+    return tuple((samples * stretch, accuracy) for samples, accuracy in zip(seen, accuracies, strict=True))
 
 
 def interconnects(best: Sequence[Best], path: Path) -> None:

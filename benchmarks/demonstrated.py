@@ -42,8 +42,6 @@ class DemonstratedPlan:
     seed in one process. load: of the machine as the run began, in processes.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     strategy: str
     network: LabNetwork
     batch_size: int
@@ -82,8 +80,6 @@ class DemonstratedPlan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
     """All trainings, and the machine that they ran on."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     dataset: str

@@ -14,12 +14,10 @@ from partitioners import make_plan
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.optcnn import CostTables, cost_tables
 from simulator.cluster import Cluster
-from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_preset
 from simulator.plan import Degrees, StepSettings, Synchronisation
 from simulator.report.metrics import one_device_s
-from simulator.report.volume import communication_volume
-from simulator.run import step_seconds
+from simulator.run import step_report, step_seconds
 from simulator.taskgraph import Floats
 
 PER_DEVICE = 32
@@ -129,7 +127,7 @@ def _sent() -> str:
             plan = make_plan(registered, profile(name), _cluster(4), _step(4))
             served = replace(plan, synchronisation=Synchronisation(collective="ps"))
             ring, ps = (
-                communication_volume(ShardedModel(profile(name), each), cluster).total / GIB
+                step_report(profile(name), cluster, each).communication_bytes.total / GIB
                 for cluster, each in ((_cluster(4), plan), (_cluster(4, servers=1), served))
             )
             rows.append([TITLES[name], strategy, f"{theirs:.3f}", f"{ps:.3f}", f"{ring:.3f}"])

@@ -42,8 +42,6 @@ class PlanTraining:
     all steps with what ranks wait for each other between them. points: (samples trained on, accuracy from 0 to 1).
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     steps_s: tuple[float, ...]
     wall_s: float
     points: tuple[tuple[int, float], ...]

@@ -43,7 +43,7 @@ from shlex import quote
 from typing import Any
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import stack_of
 from simulator.plan import Partition, Plan, StepSettings
@@ -85,8 +85,7 @@ def check_options(name: str, wanted: Mapping[str, object]) -> None:
     """Raise UnknownNameError for one of `wanted` that is no option of strategy `name`, InputError for a wrong type."""
     known, hints = options(name), _hints(name)
     for option, value in wanted.items():
-        if option not in known:
-            raise UnknownNameError.of(f"option of strategy {name}", option, known)
+        require_name(f"option of strategy {name}", option, known)
         if option in hints and not _is_of(value, hints[option]):
             kinds = [kind.__name__ for kind in _kinds(hints[option]) if kind is not type(None)]
             raise InputError(f"{option} is {value!r}: strategy {name} takes {' or '.join(kinds)} there")

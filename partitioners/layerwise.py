@@ -20,7 +20,7 @@ from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
 from partitioners.owt import channel_split_layers
 from simulator.cluster import Cluster
-from simulator.errors import UnknownNameError
+from simulator.errors import require_name
 from simulator.plan import Degrees, Partition, Plan, StepSettings
 from simulator.plan_rules import require_effort
 from simulator.taskgraph import Floats
@@ -57,8 +57,7 @@ def partition(
     Raises InputError on other letters and UnknownNameError on another objective.
     """
     require_effort(effort)
-    if objective not in OBJECTIVES:
-        raise UnknownNameError.of("objective", objective, OBJECTIVES)
+    require_name("objective", objective, OBJECTIVES)
     letters = dimensions if dimensions is not None else DIMENSIONS if cluster.workers <= _MOST_WORKERS else "nc"
     tables = cost_tables(profile, cluster, step, letters)
     judge = Judge(profile=profile, cluster=cluster, runtime=step.runtime, budget=_TASKS * effort, progress=progress)

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 
 from partitioners._hypergraphs.hypergraph import Grid, grid_of
 from simulator.cluster import Cluster
-from simulator.errors import InputError, MissingExtraError, require
+from simulator.errors import InputError, needing, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.taskgraph import Floats, Ints
@@ -87,7 +86,8 @@ def cut(vertices: Floats, edges: Edges, shares: Floats, *, imbalance: float = 0.
 
     Raises MissingExtraError without pymetis.
     """
-    pymetis = _pymetis()
+    with needing("pymetis", "metis"):
+        import pymetis
     if len(shares) == 1:
         return np.zeros(len(vertices), dtype=np.int64)
     pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)  # (edges, 2)
@@ -111,11 +111,3 @@ def _integers(weights: Floats) -> list[int]:
     scale = _TOTAL / max(float(weights.sum()), 1e-300)
     rounded: list[int] = np.maximum(np.rint(weights * scale), 1).astype(np.int64).tolist()
     return rounded
-
-
-def _pymetis() -> Any:
-    try:
-        import pymetis
-    except ImportError:
-        raise MissingExtraError.of("metis", "pymetis") from None
-    return pymetis

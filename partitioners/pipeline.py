@@ -75,7 +75,8 @@ def _of_best_pace(
     profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, chunks: int, *, replicas: bool
 ) -> Partition:
     batch_size = step.batch_size
-    counts = [step.microbatches] if step.microbatches else _divisors(batch_size, 4 * cluster.workers)
+    most = min(batch_size, 4 * cluster.workers)
+    counts = [step.microbatches] if step.microbatches else [m for m in range(1, most + 1) if batch_size % m == 0]
     stages = {
         m: contiguous_stages(
             profile, cluster, microbatch_size=batch_size // m, microbatches=m, replicas=replicas, chunks=chunks
@@ -85,7 +86,3 @@ def _of_best_pace(
     best = min(stages, key=lambda m: stages[m].step_s(m))
     placements = stages[best].placements(profile, cluster.workers)
     return Partition(placements=placements, microbatches=best, schedule=schedule)
-
-
-def _divisors(number: int, most: int) -> list[int]:
-    return [m for m in range(1, min(number, most) + 1) if number % m == 0]

@@ -18,7 +18,7 @@
     files       every file format; file_gate: bounded plain data out of any text; file_content: data as a dataclass
     owned_files temporary files and folders that carry their owner's name, for what killed processes left
     one_line_parser  arguments of programs, complaints in one line, types of options
-    terminal         lines of text, folded where a terminal shows them
+    terminal         lines of text, folded where a terminal shows them; version: that of Shardscope
     device_names     which devices' names are of one model
     kept        Kept: what has been worked out, by value within a budget
     distinct    the different ones among whole numbers

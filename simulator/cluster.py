@@ -11,7 +11,7 @@ from typing import Literal
 
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
-from simulator.errors import MOST_BYTES, InputError, UnknownNameError, require, require_from_0
+from simulator.errors import MOST_BYTES, InputError, require, require_from_0, require_name
 from simulator.kept import Kept
 from simulator.links import AchievedShare, Link
 from simulator.ordered_sum import ordered_sum
@@ -25,8 +25,6 @@ MEASURED_COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_al
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """Something that computes."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """Its own."""
@@ -62,8 +60,6 @@ class Cluster:
     Raises InputError on duplicate names, unjoined devices or links that name nothing.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     name: str
     """What reports call it."""
     devices: tuple[Device, ...]
@@ -90,15 +86,13 @@ class Cluster:
             twice = sorted({name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else ())
             require(not twice, f"{what}s", ", ".join(twice), f"{what} names are unique")
         for collective in self.collectives:
-            if collective not in MEASURED_COLLECTIVES:
-                raise UnknownNameError.of("measured collective", collective, MEASURED_COLLECTIVES)
+            require_name("measured collective", collective, MEASURED_COLLECTIVES)
             for number, curve in self.collectives[collective].items():
                 require(number >= 2, f"collectives: {collective}", number, "curves are of at least 2 devices")
                 curve.require_rising(f"collectives: {collective} of {number}")
         for host, cores in self.host_cores.items():
             require(0 < cores <= 1e6, f"host_cores of {host!r}", cores, "it is positive, and at most 1e6")
-            if host not in {device.host for device in self.devices}:
-                raise UnknownNameError.of("host in host_cores", host, {device.host for device in self.devices})
+            require_name("host in host_cores", host, {device.host for device in self.devices})
 
     @cached_property
     def workers(self) -> int:
@@ -243,8 +237,7 @@ class Cluster:
 
     def with_links(self, tier: str, change: Callable[[Link], Link]) -> Cluster:
         """This cluster with every link of `tier` changed in speed, and measured collectives as that changes them."""
-        if tier not in self.tiers:
-            raise UnknownNameError.of(f"link tier of cluster {self.name}", tier, self.tiers)
+        require_name(f"link tier of cluster {self.name}", tier, self.tiers)
         made: dict[tuple[object, ...], Link] = {}
         for link in self.links:
             if link.tier == tier and link.kind not in made:

@@ -14,8 +14,6 @@ class CollectiveLibrary:
     A step of a collective takes the latency of the links between neighbours.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     launch_s: float
     """Of every collective, until its first step."""
     fill_s: float

@@ -18,8 +18,6 @@ _LEAST_S = 1e-9
 class Curve:
     """Measured times of messages by their size, interpolated log-log."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     points: tuple[tuple[float, float], ...]
     """(bytes, seconds), sizes increasing. Below the first point its time holds, the latency; beyond the last the last
     segment's bandwidth holds."""

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 REQUIREMENTS = {
     "dask": "dask[distributed]>=2024.8",
@@ -62,6 +63,20 @@ class MissingExtraError(ShardscopeError, ImportError):
         return cls(f"{what} needs {package}, which is not installed: {install}" + f"; {otherwise}" * bool(otherwise))
 
 
+@contextmanager
+def needing(package: str, what: str, otherwise: str = "", module: str = "") -> Iterator[None]:
+    """Imports of an optional package, or of what needs it: MissingExtraError where it is absent, see its `of`.
+
+    module: the name that it is imported by, where this is not its own.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in (package, module):
+            raise
+        raise MissingExtraError.of(what, package, otherwise) from None
+
+
 class StuckError(ShardscopeError, RuntimeError):
     """A task graph cannot proceed."""
 
@@ -86,6 +101,12 @@ def require(ok: bool, field: str, value: object, rule: str) -> None:
     if not ok:
         shown = f"a number of {_digits(value)} digits" if isinstance(value, int) and abs(value) >= 10**20 else value
         raise InputError(f"{field} is {shown}: {rule}")
+
+
+def require_name(what: str, name: str, known: Collection[str]) -> None:
+    """Raise UnknownNameError for the name of a `what` unless it is one of `known`."""
+    if name not in known:
+        raise UnknownNameError.of(what, name, known)
 
 
 def _digits(number: int) -> str:
@@ -116,7 +137,7 @@ def require_from_0(field: str, value: float, most: float) -> None:
     require(0 <= value <= most, field, value, f"it is finite, at least 0 and at most {most:g}")
 
 
-def require_count(field: str, value: int, rule: str = "it is at least 1") -> None:
-    """Raise InputError unless `value` is at least 1, which `rule` says, and at most MOST_COUNT."""
-    require(value >= 1, field, value, rule)
+def require_count(field: str, value: int) -> None:
+    """Raise InputError unless `value` is at least 1 and at most MOST_COUNT."""
+    require(value >= 1, field, value, "it is at least 1")
     require(value <= MOST_COUNT, field, value, f"it is at most {MOST_COUNT:,}")

@@ -14,8 +14,6 @@ from simulator.ordered_sum import ordered_sum
 class Routing:
     """How the tokens of a mixture of experts find their experts."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     experts: int
     """How many there are."""
     top_k: int = 1

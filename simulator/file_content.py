@@ -7,7 +7,7 @@ import json
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Union, cast
@@ -73,10 +73,25 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 @cache
 def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    """What makes a `kind` of JSON; kept, as making it costs more than its use."""
+    """What makes a `kind` of JSON; kept, as making it costs more than its use.
+
+    pydantic asks each dataclass itself whether unknown keys are forbidden.
+    """
     import pydantic
 
+    for part in _dataclasses_in(kind):
+        part.__pydantic_config__ = pydantic.ConfigDict(extra="forbid")
     return pydantic.TypeAdapter(kind)
+
+
+def _dataclasses_in(kind: Any) -> Iterator[Any]:
+    """The dataclasses that values of a type are made of."""
+    parts: Iterable[Any] = typing.get_args(kind)
+    if dataclasses.is_dataclass(kind):
+        yield kind
+        parts = _field_types(cast(Any, kind)).values()
+    for part in parts:
+        yield from _dataclasses_in(part)
 
 
 def _quantity(key: str, value: Any, kind: Any, path: Path) -> Any:

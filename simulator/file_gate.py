@@ -15,7 +15,6 @@ import json
 import math
 import re
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +43,11 @@ def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
         raise InputError(f"byte {error.start} is not UTF-8 text") from None
 
 
-def json_content(text: str, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The plain data in JSON; hook: makes an object of its pairs. Raises InputError with line and column."""
+def json_content(text: str) -> Any:
+    """The plain data in JSON. Raises InputError with line and column."""
     _check_depth(text)
     try:
-        content = json.loads(text, object_pairs_hook=hook or _no_repeats, parse_constant=_no_constant)
+        content = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         cut = "; the file ends too early" if error.pos >= len(text.rstrip()) else ""
         where = f"line {error.lineno}, column {error.colno}"

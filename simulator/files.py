@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simulator import file_gate, owned_files, repetition
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.file_content import SCHEMA as SCHEMA
 from simulator.file_content import file_kind, in_si_units, kind_of, validated
 from simulator.workload import Profile
@@ -42,8 +42,7 @@ def read_profile(source: str | Path) -> Profile:
     OSError when the file cannot be read.
     """
     if not is_path(source):
-        if str(source) not in library():
-            raise UnknownNameError.of("profile (and no such file)", str(source), library())
+        require_name("profile (and no such file)", str(source), library())
         source = Path(str(_library_folder() / f"{source}.json"))
     return read_json(Path(source), Profile, _unfolded)
 

@@ -20,8 +20,6 @@ LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
 class AchievedShare:
     """The share of a link's line rate that collectives or training were measured to get."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     median: float
     """The one in use."""
     low: float
@@ -37,8 +35,6 @@ class AchievedShare:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
     """A directed link from `source` to `target` (devices, hosts or switches)."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     source: str
     """A device, host or switch."""

@@ -12,8 +12,6 @@ from simulator.workload import DTYPE_BYTES
 class ParameterStates:
     """Which of a parameter's states its users share out among themselves, as the stages of ZeRO. Raises InputError."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     stage: int = 0
     """0 none, 1 the optimizer's, 2 gradients too, 3 parameters too (Rajbhandari et al., SC 2020)."""
     group: int = 0

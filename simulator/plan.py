@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError, nearest, require, require_bytes, require_time
+from simulator.errors import InputError, nearest, require, require_bytes, require_name, require_time
 from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.plan_rules import BOX_AXES, require_cuttable, require_layers, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
@@ -44,8 +44,6 @@ FIRST_BUCKET_BYTES = 2**20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharding:
     """How one layer is split and where its shards live."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     degrees: Degrees = (1, 1, 1, 1)
     """Parts by (sample, channel, height, width), disjoint boxes of the output; a sequence's length is its height."""
@@ -102,8 +100,6 @@ class Sharding:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synchronisation:
     """How replicas of a parameter agree on its gradient."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     collective: str = "ring"
     """A name in `simulator.collectives`."""
@@ -250,8 +246,6 @@ def _shared(sharding: Sharding) -> Sharding:
 class Plan:
     """A sharding for every layer, and how a step runs: micro-batches, schedule, gradients, states, recomputation."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     model: str
     """The profile's."""
     batch_size: int
@@ -288,8 +282,7 @@ class Plan:
     """How."""
 
     def __post_init__(self) -> None:
-        if self.exchange not in EXCHANGES:
-            raise UnknownNameError.of("exchange", self.exchange, EXCHANGES)
+        require_name("exchange", self.exchange, EXCHANGES)
         require_step(self.batch_size, self.microbatches, self.optimizer_state)
         require_work(self.work, self.batch_size)
         if self.states.group and not self.states.stage:

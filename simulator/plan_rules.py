@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from operator import le
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError, UnknownNameError, require, require_count, require_from_0
+from simulator.errors import InputError, require, require_count, require_from_0, require_name
 from simulator.workload import Layer, Profile
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def require_segments(profile: Profile, segments: Sequence[Sequence[str]]) -> Non
 def require_layers(profile: Profile, what: str, names: Sequence[str]) -> None:
     """Raise UnknownNameError unless all these are layers of the profile."""
     for name in names:
-        if name not in profile.index:
-            raise UnknownNameError.of(what, name, profile.index)
+        require_name(what, name, profile.index)
 
 
 def require_cuttable(profile: Profile, layer: Layer, sharding: Sharding, samples: int) -> None:

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from types import ModuleType
 
-from simulator.errors import UnknownNameError
+from simulator.errors import require_name
 
 
 @cache
@@ -23,6 +23,5 @@ def entries(package: str) -> tuple[str, ...]:
 @cache
 def load_entry(package: str, kind: str, name: str) -> ModuleType:
     """The module of the entry `name`, a `kind` of thing in words. Raises UnknownNameError."""
-    if name not in entries(package):
-        raise UnknownNameError.of(kind, name, entries(package))
+    require_name(kind, name, entries(package))
     return importlib.import_module(f"{package}.{name.replace('-', '_')}")

@@ -16,8 +16,6 @@ class Runtime:
     negative number or a slowdown below 1.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     name: str = "ideal"
     """What it is called."""
     task_overhead_s: float = 0.0

@@ -18,3 +18,9 @@ def folded(text: str, stream: TextIO | None = None) -> str:
     columns = shutil.get_terminal_size().columns
     within = TextWrapper(columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(map(within.fill, text.split("\n")))
+
+
+def say(*lines: str, stream: TextIO | None = None) -> None:
+    """Print lines for people to read on `stream` (default stdout), see `folded`; what they copy is printed whole."""
+    for line in lines:
+        print(folded(line, stream), file=stream)

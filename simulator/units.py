@@ -56,6 +56,16 @@ def parse_time(text: str) -> float:
     return float(match[1]) / _PER_SECOND[match[2]]  # a division is exact where 5 * 1e-6 is not
 
 
+def number_or_text(text: str) -> int | float | str:
+    """A plain number where `text` is one."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def parse_duration(text: str) -> float:
     """Seconds from `2h30min`, `1d`, `90s`: days, hours, minutes and seconds in this order. Raises InputError."""
     match = _DURATION.match(text)

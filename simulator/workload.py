@@ -13,12 +13,12 @@ from typing import Any
 from simulator.errors import (
     MOST_COUNT,
     InputError,
-    UnknownNameError,
     nearest,
     require,
     require_bytes,
     require_count,
     require_from_0,
+    require_name,
     require_time,
 )
 from simulator.expert_routing import Routing
@@ -47,8 +47,6 @@ embedding over its vocabulary, and the three numbers of each token that a cross 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
     """What part of a layer's input one part of its output depends on."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     kernel: tuple[int, int] | None = (1, 1)
     """(height, width) of the input around an output's position; None: the whole plane, as an attention, a global
@@ -83,8 +81,6 @@ class Geometry:
 class ScalingPoint:
     """Measured times of a layer at another batch size, or at a fraction of its output or of its input channels."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     batch_size: int
     """Samples."""
     channel_fraction: float = 1.0
@@ -107,8 +103,6 @@ class ScalingPoint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """One layer, measured at the profile's batch size. Times are medians; bytes and flops are for the whole batch."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """Its own."""
@@ -200,8 +194,6 @@ class Layer:
 class Profile:
     """A network measured on one device. Raises InputError on duplicate or unknown names, a cycle, or no layers."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     model: str
     """The network's name."""
     device: str
@@ -239,8 +231,7 @@ class Profile:
 
     def __post_init__(self) -> None:
         require_count("batch_size", self.batch_size)
-        if self.dtype not in DTYPE_BYTES:
-            raise UnknownNameError.of("dtype", self.dtype, DTYPE_BYTES)
+        require_name("dtype", self.dtype, DTYPE_BYTES)
         if self.step_s is not None:
             require_time("step_s", self.step_s)
         require_time("step_spread_s", self.step_spread_s)

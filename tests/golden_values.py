@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from counted_volume import communication_volume
 from golden_cases import Options, Simulated
 
 from simulator.lowering.sharded_model import ShardedModel
@@ -14,7 +15,6 @@ from simulator.report import chrome_trace
 from simulator.report.critical_path import binding_chain
 from simulator.report.metrics import Report
 from simulator.report.usage import usage_of
-from simulator.report.volume import communication_volume
 from simulator.taskgraph import TaskGraph
 from simulator.timeline import Timeline
 

@@ -16,10 +16,11 @@ import pytest
 from command_line import shardscope, written_tiny
 from conftest import ROOT
 
-from simulator import cli, files
+from simulator import files
 from simulator.cli import _tables, compare
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
+from simulator.version import version
 
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
 STEP = ("vgg_digits", *CLUSTER)
@@ -175,7 +176,7 @@ def test_what_has_no_column_to_spare_runs_on(
     monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 20)
     table = _tables.new_table("name", "seconds", "bytes", last="why")
     table.add_row("a" * 12, "1.25 s", "4.00 GiB", "some words that may be folded")
-    _tables.print_table(_tables.new_console(), table, ("bytes",))
+    _tables.print_table(table, ("bytes",))
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["name", "seconds", "why"]
     assert lines[-1] == "left out to fit 20 columns: bytes; --json has them"
@@ -250,7 +251,7 @@ links:
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert shardscope("--version") == 0
-    assert capsys.readouterr().out == f"shardscope {cli.version()}\n"
+    assert capsys.readouterr().out == f"shardscope {version()}\n"
 
 
 def test_bash_completes_commands_and_their_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from plans import planned
 from test_closed_forms import BANDWIDTH, LATENCY, chain, replicated, star
 from test_collective_times import EXACT, NET, NODE, SIZE, SIZES, tasks_of
@@ -21,7 +22,6 @@ from simulator.lowering.tasks.gradients import static_bytes
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.network.topologies import two_tier
 from simulator.plan import Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run, step_report
 from simulator.taskgraph import Kind
 

@@ -15,6 +15,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
+from counted_volume import communication_volume
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, UNTIED, profile_of
 from training import assert_equal_training, made, script_of, sharded
@@ -22,7 +23,6 @@ from training import assert_equal_training, made, script_of, sharded
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.taskgraph import Kind
 from simulator.workload import Layer
 from traces.lab.launch import launch

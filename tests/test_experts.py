@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 from test_sharding_cases import Case, of_group
 
@@ -18,7 +19,6 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_preset
 from simulator.network.collective_times import time_of
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Layer, Profile
 

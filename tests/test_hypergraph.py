@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from plan_hypergraph import plan_hypergraph
@@ -20,7 +21,6 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import EXCHANGES, Plan, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Geometry, Profile
 

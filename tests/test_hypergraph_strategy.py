@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from counted_volume import communication_volume
 from plans import planned
 from test_closed_forms import chain, star
 
@@ -15,7 +16,6 @@ from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Geometry, Profile
 

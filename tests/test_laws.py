@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
@@ -20,7 +21,6 @@ from simulator.plan import Plan, Sharding
 from simulator.report.critical_path import binding_chain, critical_path_s
 from simulator.report.memory import peak_bytes, usage
 from simulator.report.traffic import Communication
-from simulator.report.volume import communication_volume
 from simulator.run import Run, run
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile

@@ -8,6 +8,7 @@ from math import prod
 import laws
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, profiles
@@ -22,7 +23,6 @@ from simulator.collectives.ring import ring
 from simulator.curve import Curve
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition
-from simulator.report.volume import communication_volume
 from simulator.run import step_seconds
 from simulator.workload import Profile
 

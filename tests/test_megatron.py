@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import pytest
 from activation_bytes import gelu_block_bytes, swiglu_block_bytes
+from counted_volume import communication_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import star
@@ -25,7 +26,6 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, StepSettings
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats

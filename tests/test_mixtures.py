@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 from test_megatron import CARD, STACK, settings
 
@@ -25,7 +26,6 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, StepSettings
-from simulator.report.volume import communication_volume
 from simulator.run import run, step_seconds
 
 MIXTURE = replace(CARD, experts=8, experts_per_token=2, layers=2)

@@ -14,8 +14,8 @@ from test_architecture import PACKAGES
 
 import shardscope
 import simulator
-from simulator import cli
 from simulator.errors import REQUIREMENTS, MissingExtraError
+from simulator.version import version
 
 
 def python(*words: str, folder: Path = ROOT) -> str:
@@ -41,7 +41,7 @@ def test_importing_it_loads_nothing_heavy() -> None:
 
 
 def test_it_is_the_command_line() -> None:
-    assert python("-m", "shardscope", "--version") == f"shardscope {cli.version()}\n"
+    assert python("-m", "shardscope", "--version") == f"shardscope {version()}\n"
     assert "usage: shardscope " in python("-m", "shardscope", "--help")
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import chain, star
 from test_sharding_cases import Case, of_group
 from test_tied_parameters import by_sample, tied_profile
@@ -17,7 +18,6 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile

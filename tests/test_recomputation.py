@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from hypothesis import given
 from hypothesis import strategies as st
 from test_closed_forms import chain, star
@@ -15,7 +16,6 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import EXCHANGES, Plan, Sharding, StepSettings
 from simulator.recompute_segments import STAGES, recompute_segments
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Profile

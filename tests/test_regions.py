@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 
 from simulator.lowering.exchange.crossings import crossings_of, reads_of
@@ -13,7 +14,6 @@ from simulator.lowering.exchange.shard_regions import channel_bytes, reads, shar
 from simulator.lowering.parameters.replicas import replicas_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Plan, Sharding
-from simulator.report.volume import communication_volume
 from simulator.workload import Geometry, Layer, Profile
 
 BATCH = 4

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 
 from benchmarks.sharding_cases import GROUPS
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.workload import Geometry, Layer, Profile
 

@@ -19,10 +19,10 @@ from benchmarks import never_slower
 from partitioners import make_plan
 from partitioners._judge.judge import Judge
 from partitioners._search.annealing import with_microbatches
-from partitioners._stages.contiguous import ROUNDING, Stages
+from partitioners._stages.contiguous import ROUNDING, StageCut, Stages
 from partitioners._stages.judged_stages import stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
-from partitioners._stages.stage_layout import StageCut, stage_layout
+from partitioners._stages.stage_layout import stage_layout
 from partitioners._stages.stage_memory import least_peak_bytes
 from partitioners._strongest import STRATEGIES, strongest
 from simulator import files

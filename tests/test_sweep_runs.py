@@ -36,7 +36,7 @@ from simulator.sweep.points import Point, Points, expand
 from simulator.sweep.results_table import ResultsTable, read_only
 from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import Pace, context_of, lots, run_sweep
-from simulator.sweep.version import version
+from simulator.version import version
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ from pathlib import Path
 import sweep_strategies
 from simulator.sweep.engines import Processes
 from simulator.sweep.sweeping import run_sweep
-from simulator.sweep.version import version
+from simulator.version import version
 
 if __name__ == "__main__":
     points = sweep_strategies.points(Path(sys.argv[1]), seed="0..79")

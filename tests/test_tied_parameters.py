@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 from test_sharding_cases import Case, of_group
 
@@ -15,7 +16,6 @@ from simulator.lowering.step import lower
 from simulator.lowering.tasks.gradients import static_bytes
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Layer, Profile

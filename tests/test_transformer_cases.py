@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import star
 from test_sharding_cases import Case, of_group, sharding
 
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import EXCHANGES, Plan, Synchronisation
 from simulator.report.traffic import Communication
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Layer, Profile

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from counted_volume import communication_volume
 from test_closed_forms import chain, star
 
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.weight_stashing import stashed_bytes
 from simulator.plan import Plan, Sharding
-from simulator.report.volume import communication_volume
 from simulator.run import run
 from simulator.taskgraph import Kind
 from simulator.workload import Profile

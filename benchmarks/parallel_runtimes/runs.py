@@ -53,8 +53,6 @@ BATCH_SIZE, STEPS, RANKS, MBITS = 16, 16, 2, (200, 1000)
 class StepOverheads:
     """Seconds that each runtime adds to a whole step of a network, measured on one rank."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     fsdp: float
     tensor: float
 

@@ -9,10 +9,9 @@ from math import inf
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan
 from simulator.report.memory import most_bytes, peak_bytes
-from simulator.report.volume import communication_volume
+from simulator.report.traffic import crossing_bytes
 from simulator.run import LoweredPlan, lowered
 from simulator.runtime import IDEAL, Runtime
 from simulator.taskgraph import Floats, TaskGraph
@@ -94,7 +93,7 @@ class Judge:
         self.trials += 1
         verdict = Verdict(
             excess_bytes=_excess_bytes(graph, timeline, self.cluster),
-            cost=self._cost(plan, timeline),
+            cost=timeline.step_s if self.objective == "step" else float(crossing_bytes(graph).sum()),
             step_s=timeline.step_s,
             plan=plan,
             graph=graph,
@@ -112,11 +111,6 @@ class Judge:
             self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
         except TimeSpent:
             self.spent, self.budget = True, 0.0
-
-    def _cost(self, plan: Plan, timeline: Timeline) -> float:
-        if self.objective == "step":
-            return timeline.step_s
-        return communication_volume(ShardedModel(self.profile, plan), self.cluster).total
 
 
 def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:

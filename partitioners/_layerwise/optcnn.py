@@ -178,17 +178,13 @@ class LinklessCluster:
     wiring: Wiring
     cluster: Cluster = field(compare=False)
 
-    @staticmethod
-    def of(cluster: Cluster, wiring: Wiring) -> LinklessCluster:
-        return LinklessCluster(devices=cluster.devices, wiring=wiring, cluster=cluster)
-
 
 def _synchronise_s(
     profile: Profile, cluster: Cluster, synchronisation: Synchronisation, samples: int, dimensions: str
 ) -> tuple[Floats, ...]:
     """t_s of every layer: the collectives of all channel slots together, then the optimizer on the slowest device."""
     fabric = Fabric.of(cluster, len(cluster.devices))
-    machine = LinklessCluster.of(cluster, fabric.wiring)
+    machine = LinklessCluster(devices=cluster.devices, wiring=fabric.wiring, cluster=cluster)
     distinct, layers = _collectives(profile, machine, synchronisation, samples, dimensions)
     seconds = np.array([fabric.waves_s(waves) for waves in distinct])
     return tuple(seconds[which] + local_s for which, local_s in layers)

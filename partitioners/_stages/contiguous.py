@@ -17,7 +17,7 @@ from simulator.cluster import Cluster
 from simulator.engine import engine_name
 from simulator.engine.compiled import fill_stage_values
 from simulator.errors import InputError
-from simulator.plan import Sharding
+from simulator.plan import Partition, Sharding
 from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
@@ -116,6 +116,30 @@ class Stages:
             for count, first in zip(self.replicas, firsts[:-1].tolist(), strict=True)
         ]
         return {layer.name: shardings[stage] for layer, stage in zip(profile.layers, stage_of.tolist(), strict=True)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageCut:
+    """Stages of equally many replicas, of a number of micro-batches; stage i is on group i modulo `groups`."""
+
+    stages: Stages
+    microbatches: int
+    groups: int
+
+    @property
+    def replicas(self) -> int:
+        """Devices of each stage."""
+        return self.stages.replicas[0]
+
+    @property
+    def workers(self) -> int:
+        """Devices of all stages."""
+        return self.groups * self.replicas
+
+    def partition(self, profile: Profile, schedule: str) -> Partition:
+        """What a strategy decides with it."""
+        placements = self.stages.placements(profile, self.workers)
+        return Partition(placements=placements, microbatches=self.microbatches, schedule=schedule)
 
 
 def stage_values(costs: Costs, join: np.ufunc, layers: int, devices: int, most_replicas: int, stages: int) -> Floats:

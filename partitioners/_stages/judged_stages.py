@@ -16,10 +16,9 @@ from math import inf
 import numpy as np
 
 from partitioners._judge.judge import Judge
-from partitioners._stages.contiguous import Stages, best_stages, stages_of_counts
+from partitioners._stages.contiguous import StageCut, Stages, best_stages, stages_of_counts
 from partitioners._stages.stage_bounds import step_bounds_s
 from partitioners._stages.stage_costs import Costs, crossing_bytes, measured_costs, pass_seconds
-from partitioners._stages.stage_layout import StageCut
 from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError

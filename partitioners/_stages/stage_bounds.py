@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from partitioners._stages.stage_layout import Rings, StageCut, StageLayout, stage_layout
+from partitioners._stages.contiguous import StageCut
+from partitioners._stages.stage_layout import Rings, StageLayout, stage_layout
 from simulator.cluster import Cluster
 from simulator.lowering import schedules
 from simulator.network.transfers import Paths, link_speeds, paths

@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from partitioners._stages.contiguous import Stages
+from partitioners._stages.contiguous import StageCut
 from partitioners._stages.stage_costs import pass_seconds
 from simulator import collectives
 from simulator.cluster import Cluster
@@ -21,33 +21,9 @@ from simulator.collectives.ring import around
 from simulator.kept import Kept
 from simulator.lowering import schedules
 from simulator.parameter_states import REPLICATED
-from simulator.plan import Partition, StepSettings
+from simulator.plan import StepSettings
 from simulator.taskgraph import Floats, Ints, Kind, Route
 from simulator.workload import Profile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class StageCut:
-    """Stages of equally many replicas, of a number of micro-batches; stage i is on group i modulo `groups`."""
-
-    stages: Stages
-    microbatches: int
-    groups: int
-
-    @property
-    def replicas(self) -> int:
-        """Devices of each stage."""
-        return self.stages.replicas[0]
-
-    @property
-    def workers(self) -> int:
-        """Devices of all stages."""
-        return self.groups * self.replicas
-
-    def partition(self, profile: Profile, schedule: str) -> Partition:
-        """What a strategy decides with it."""
-        placements = self.stages.placements(profile, self.workers)
-        return Partition(placements=placements, microbatches=self.microbatches, schedule=schedule)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

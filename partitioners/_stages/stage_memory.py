@@ -11,9 +11,9 @@ from math import ceil, floor, isinf, log
 
 import numpy as np
 
-from partitioners._stages.contiguous import Stages, stages_of_counts
+from partitioners._stages.contiguous import StageCut, Stages, stages_of_counts
 from partitioners._stages.stage_costs import Costs
-from partitioners._stages.stage_layout import StageCut, most_in_flight
+from partitioners._stages.stage_layout import most_in_flight
 from simulator.parameter_states import REPLICATED
 from simulator.plan import StepSettings
 from simulator.taskgraph import Floats, Ints

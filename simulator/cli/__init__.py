@@ -25,7 +25,7 @@ from typing import NoReturn, TextIO
 from simulator.cli import _effects, _torchrun, _values
 from simulator.errors import InputError, ShardscopeError
 from simulator.one_line_parser import OneLineParser, nearest_option
-from simulator.terminal import folded
+from simulator.terminal import say
 
 LONGEST_LINE, LONGEST_WORD = 1500, 300
 OUTPUTS = ("output", "plan_out", "trace_out", "plot", "usage", "hgr", "cluster_output", "stack_output")
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             error.filename = "standard output or a temporary file"  # all others are written under their names
         line = f"shardscope: {one_line(error)}"
         if _torchrun.speaks(error):
-            print(folded(line, sys.stderr), file=sys.stderr)
+            say(line, stream=sys.stderr)
         _torchrun.end_report_with(line)
         return 2
     except Exception:
@@ -112,20 +112,12 @@ def _help_line(file: str) -> str:
         return lines.readline().strip('"\n').rstrip(".")
 
 
-def version() -> str:
-    """The installed version; "unknown" in a folder that is not installed."""
-    from importlib import metadata
-
-    try:
-        return metadata.version("shardscope")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 class _Version(argparse.Action):
     """Print the version, which is looked up only then, and end."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
+        from simulator.version import version
+
         print(f"shardscope {version()}")
         parser.exit()
 
@@ -155,7 +147,7 @@ def _say_slow_engine(stream: TextIO) -> None:
     engine = sys.modules.get("simulator.engine")
     words = engine.slow_engine_words() if engine else ""
     if words:
-        print(folded(f"note: {words}", stream), file=stream)
+        say(f"note: {words}", stream=stream)
 
 
 def _check_words(words: Sequence[str]) -> None:

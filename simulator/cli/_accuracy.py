@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _tables, _values
 from simulator.errors import InputError
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -66,13 +67,10 @@ def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None
     )
     for name, row in reached.items():
         table.add_row(name, *_cells(row, costs))
-    console = _tables.new_console()
-    console.print("")
-    _tables.print_table(console, table, ("updates", "stale"))
+    print()
+    _tables.print_table(table, ("updates", "stale"))
     for source in dict.fromkeys(row.samples.source for row in rows):
-        _tables.say(
-            console, f"samples: {source}, {rows[0].samples.trials} trials of {curves.model} on {curves.dataset}"
-        )
+        say(f"samples: {source}, {rows[0].samples.trials} trials of {curves.model} on {curves.dataset}")
 
 
 def _cells(row: CostToAccuracy, costs: Sequence[bool]) -> list[str]:

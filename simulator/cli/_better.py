@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _grids, _started_run
+from simulator.cli import _grid_words, _grids, _started_run
 from simulator.errors import InputError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import SimulatedGrid
@@ -37,11 +37,10 @@ def run(args: argparse.Namespace) -> int:
     runs = [each for each in ranking.runs if each.report.step_s < report.step_s]
     changed = next(_changes(planned, runs), None)
     if args.json:
-        rows = [_grids.row(each) for each in runs]
+        rows = [_grid_words.row(each) for each in runs]
         _printing.print_json({"own_step_s": report.step_s, "own_fit": report.fit, "better": rows, "change": changed})
         return 0
-    for line in _lines(planned, report.step_s, report.verdict, runs, changed):
-        print(folded(line))
+    say(*_lines(planned, report.step_s, report.verdict, runs, changed))
     return 0
 
 
@@ -51,7 +50,7 @@ def _lines(
     fit = f" ({verdict})" if verdict else ""
     if runs:
         best = runs[0].report.step_s
-        split = ", ".join(_grids.grid_words(runs[0].grid))
+        split = ", ".join(_grid_words.grid_words(runs[0].grid))
         yield f"yours {step_s:.3f} s a step{fit}; best {best:.3f} s, {1 - best / step_s:.0%} less: {split}"
     else:
         yield f"yours {step_s:.3f} s a step{fit}: no grid of {planned.started.grid.devices} devices is faster"

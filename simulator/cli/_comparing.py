@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from simulator.cli._answers import Priced, answer, dollars, dollars_per_million, within
 from simulator.cli._printing import Shown, print_trace, say_notes
-from simulator.cli._tables import new_console, new_table, print_table, say
+from simulator.cli._tables import new_table, print_table
+from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -33,16 +34,14 @@ def print_comparison(
 
     ways: what each report is of.
     """
-    console = new_console()
     batch = f", batch {reports[0].batch_size}{shown.batch_note}" if reports else ""
-    say(console, f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
+    say(f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
     for report, interval in list(zip(reports, intervals, strict=True))[:1]:
         first, *others = answer(report, cluster, interval, shown.change, shown.of)
         how = _how(ways[0], report)
-        say(console, f"best: {report.strategy}, {how + ', ' if how else ''}{first}")
-        for line in others:
-            say(console, line)
-        console.print("")
+        say(f"best: {report.strategy}, {how + ', ' if how else ''}{first}")
+        say(*others)
+        print()
     rows = [_comparison_row(*each, shown.of) for each in zip(reports, intervals, ways, strict=True)]
     columns = list(rows[0])[1:-1] if rows else ["step"]
     table = new_table("strategy", *columns, last="bottleneck")
@@ -50,14 +49,14 @@ def print_comparison(
         table.add_row(*row.values())
     for name in shown.failed:
         table.add_row(name, *("-" for _ in columns), "cannot be built")
-    print_table(console, table, _MAY_GO)
+    print_table(table, _MAY_GO)
     for name, why in shown.failed.items():
-        say(console, why if why.startswith(name) else f"{name}: {why}")
+        say(why if why.startswith(name) else f"{name}: {why}")
     for report in reports:
         if report.verdict:
-            say(console, f"{report.strategy}: {report.verdict}")
-    say_notes(console, [*shown.notes, *_sizes(reports, shown.verbose)])
-    print_trace(console, shown.trace if reports else None)
+            say(f"{report.strategy}: {report.verdict}")
+    say_notes([*shown.notes, *_sizes(reports, shown.verbose)])
+    print_trace(shown.trace if reports else None)
 
 
 def _how(choice: StrategyChoice, report: Report) -> str:

@@ -31,6 +31,12 @@ def spelled(names: Iterable[str]) -> str:
     return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
+def refuse(names: Iterable[str], why: str) -> None:
+    """Raise InputError for these options, in the order of their names, if there are any."""
+    if unused := sorted(names):
+        raise InputError(f"{spelled(unused)}: {why}")
+
+
 def check_step(args: argparse.Namespace) -> None:
     """Raise InputError for options of the step that cannot count, and for unknown names in those that may not be read.
 
@@ -59,9 +65,8 @@ def check_once(args: argparse.Namespace) -> None:
 
 def check_plan_file(args: argparse.Namespace) -> None:
     """Raise InputError for options of a strategy beside a plan, which is made already."""
-    unused = [name for name in ("set", "effort", "recompute") if name in typed(args)]
-    if unused:
-        raise InputError(f"{spelled(unused)}: a plan from a file is made already; leave it out, or take --strategy")
+    of_strategies = typed(args) & {"set", "effort", "recompute"}
+    refuse(of_strategies, "a plan from a file is made already; leave it out, or take --strategy")
     if "seed" in typed(args) and not (getattr(args, "jitter", 0.0) or getattr(args, "work_deviation", None)):
         raise InputError("--seed: nothing is drawn without --jitter or --work-deviation; leave it out, or add one")
 
@@ -102,9 +107,7 @@ def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
 
 def check_made_elsewhere(args: argparse.Namespace, kept: Iterable[str]) -> None:
     """Raise InputError for options beside `kept`, where another command line says what they would."""
-    unused = sorted(typed(args) - set(kept))
-    if unused:
-        raise InputError(f"{spelled(unused)}: counts only together with --cluster; add it, or leave these out")
+    refuse(typed(args) - set(kept), "counts only together with --cluster; add it, or leave these out")
 
 
 def notes(args: argparse.Namespace, reports: Sequence[Report], cluster: Cluster) -> Iterator[str]:
@@ -115,12 +118,9 @@ def notes(args: argparse.Namespace, reports: Sequence[Report], cluster: Cluster)
         yield f"{spelled(unused)}: no effect, as no parameter of {which} is on two devices"
     if getattr(args, "plan", None):
         return
-    used = {report.strategy: len(_computing(report, cluster)) for report in reports if _is_judged(report.strategy)}
+    judged = [report for report in reports if _is_judged(report.strategy)]
+    workers = range(cluster.workers)
+    used = {each.strategy: sum(each.devices[number].compute_s > 0 for number in workers) for each in judged}
     few = [f"{name} computes on {count}" for name, count in used.items() if count < cluster.workers]
     if few:
         yield f"{', '.join(few)} of {cluster.workers} devices, which is faster; --set judged=false takes all"
-
-
-def _computing(report: Report, cluster: Cluster) -> list[int]:
-    """The workers that compute layers."""
-    return [number for number in range(cluster.workers) if report.devices[number].compute_s > 0]

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from simulator.cli import _tables
-from simulator.terminal import folded
+from simulator.cli._printing import say_notes
+from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -21,11 +22,10 @@ MOST_CROSSINGS = 8
 def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]) -> None:
     """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
     stream = sys.stderr if path == "-" else sys.stdout
-    for note in notes:
-        print(folded(f"note: {note}", stream), file=stream)
-    print(folded(_summary(profile, done), stream), file=stream)
+    say_notes(notes, stream)
+    say(_summary(profile, done), stream=stream)
     if path != "-":
-        print(folded(f"plan: {path}; shardscope explain {path} says more"))
+        say(f"plan: {path}; shardscope explain {path} says more")
 
 
 def explanation_json(explanation: Explanation, profile: Profile, done: Run) -> dict[str, object]:
@@ -47,24 +47,24 @@ def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> 
     """Splits, crossings, bottleneck and gains."""
     from simulator.studies.explain import crossing_words
 
-    console = _tables.new_console()
-    _tables.say(console, _summary(profile, done))
+    say(_summary(profile, done))
     if done.plan.command:
-        console.print(f"made by: {done.plan.command}")
+        print(f"made by: {done.plan.command}")
     splits = _tables.new_table("layers", last="split")
     for first, last, how in explanation.splits:
         splits.add_row(first if first == last else f"{first} .. {last}", how)
-    console.print("", splits, "")
-    for use in explanation.crossings[:MOST_CROSSINGS]:
-        _tables.say(console, crossing_words(use))
+    print()
+    _tables.print_table(splits)
+    print()
+    say(*map(crossing_words, explanation.crossings[:MOST_CROSSINGS]))
     rest = len(explanation.crossings) - MOST_CROSSINGS
     if rest > 0:
-        _tables.say(console, f"and {rest} more layers that send less")
+        say(f"and {rest} more layers that send less")
     if not explanation.crossings:
-        _tables.say(console, "nothing crosses between devices")
-    _tables.say(console, f"\nbottleneck: {explanation.bottleneck}")
+        say("nothing crosses between devices")
+    say(f"\nbottleneck: {explanation.bottleneck}")
     for gain in explanation.gains:
-        _tables.say(console, f"{gain.change}: {gain.speedup:.2f}x faster")
+        say(f"{gain.change}: {gain.speedup:.2f}x faster")
 
 
 def _summary(profile: Profile, done: Run) -> str:

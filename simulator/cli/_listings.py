@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from simulator.cli._tables import new_console, new_table, print_table, say
+from simulator.cli._tables import new_table, print_table
+from simulator.terminal import say
 from simulator.units import format_bandwidth, format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def print_profiles(profiles: Mapping[str, Profile]) -> None:
             profile.date,
             profile.device,
         )
-    print_table(new_console(), table, ("date", "layers / step", "layers", "batch"))
+    print_table(table, ("date", "layers / step", "layers", "batch"))
 
 
 def print_presets(presets: Iterable[Preset]) -> None:
@@ -47,10 +48,8 @@ def print_presets(presets: Iterable[Preset]) -> None:
             f"{node.dollars_per_hour:.2f}" if node.dollars_per_hour else "-",
             preset.title,
         )
-    console = new_console()
-    print_table(console, table, ("$/h", "default", "memory"))
+    print_table(table, ("$/h", "default", "memory"))
     say(
-        console,
         "default: devices without --devices; intra: per device, each way; inter: per node, each way: line rate and the "
         "share of it that was measured, which links give; $/h: per node",
     )
@@ -58,12 +57,11 @@ def print_presets(presets: Iterable[Preset]) -> None:
 
 def print_cluster(cluster: Cluster) -> None:
     """One cluster: its devices, its links by tier, its sources."""
-    console = new_console()
     kinds: dict[tuple[str, str], int] = {}
     for device in cluster.devices:
         key = device.kind or device.role, format_bytes(device.memory_bytes) if device.memory_bytes else "-"
         kinds[key] = kinds.get(key, 0) + 1
-    say(console, f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
+    say(f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
     devices = new_table("devices", "number", "memory")
     for (kind, memory), number in kinds.items():
         devices.add_row(kind, str(number), memory)
@@ -71,12 +69,11 @@ def print_cluster(cluster: Cluster) -> None:
     tally = Counter(_link_row(link) for link in cluster.links)
     for (tier, *cells), number in tally.items():
         tiers.add_row(tier, str(number), *cells)
-    print_table(console, devices)
-    print_table(console, tiers)
+    print_table(devices)
+    print_table(tiers)
     for name, curves in cluster.collectives.items():
-        say(console, f"{name.replace('_', '-')} as measured on {', '.join(map(str, curves))} devices")
-    for source in cluster.sources:
-        say(console, source)
+        say(f"{name.replace('_', '-')} as measured on {', '.join(map(str, curves))} devices")
+    say(*cluster.sources)
 
 
 def _link_row(link: Link) -> tuple[str, ...]:

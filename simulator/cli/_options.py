@@ -280,21 +280,16 @@ def _states(args: argparse.Namespace, base: ParameterStates) -> ParameterStates:
 
 def synchronisation(args: argparse.Namespace, base: Any) -> Any:
     """`base` (a Synchronisation) changed as the command line says."""
-    changes: dict[str, Any] = {"collective": args.sync} if args.sync else {}
-    if args.bucket is not None:
-        changes["bucket_bytes"] = args.bucket
-    if args.first_bucket is not None:
-        changes["first_bucket_bytes"] = args.first_bucket
-    if args.no_overlap:
-        changes["overlap"] = False
-    if args.half_precision:
-        changes["half_precision"] = True
-    if args.compression is not None:
-        changes["compression_ratio"] = args.compression
-    if args.compression_cost is not None:
-        changes["compression_s_per_byte"] = args.compression_cost / 1e9
-    if args.broadcast is not None:
-        changes["broadcast_bytes"] = args.broadcast
+    changes = _given(
+        collective=args.sync or None,
+        bucket_bytes=args.bucket,
+        first_bucket_bytes=args.first_bucket,
+        overlap=False if args.no_overlap else None,
+        half_precision=True if args.half_precision else None,
+        compression_ratio=args.compression,
+        compression_s_per_byte=None if args.compression_cost is None else args.compression_cost / 1e9,
+        broadcast_bytes=args.broadcast,
+    )
     return replace(base, **changes)
 
 

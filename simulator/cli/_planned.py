@@ -35,7 +35,11 @@ def made_by(plan: Plan) -> argparse.Namespace:
     """The arguments of the command that made the plan."""
     from simulator import cli
 
-    words = shlex.split(plan.command)
-    if len(words) < 2:
+    if not says_how_made(plan):
         raise InputError("command: the plan does not record the command that made it; say --cluster and --profile")
-    return cli.parse(words[1:])
+    return cli.parse(shlex.split(plan.command)[1:])
+
+
+def says_how_made(plan: Plan) -> bool:
+    """Whether the plan records the command that made it."""
+    return len(shlex.split(plan.command)) > 1

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from simulator.cli._answers import Priced, answer
-from simulator.cli._tables import Console, TextTable, new_console, new_table, print_table, say
-from simulator.terminal import folded
+from simulator.cli._tables import TextTable, new_table, print_table
+from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
@@ -43,8 +43,7 @@ def write_trace(done: Run, cluster: Cluster, path: str) -> None:
 def print_json(value: Mapping[str, object], *notes: str) -> None:
     """`value` on stdout behind the number of its schema (docs/json.md), the notes on stderr."""
     print(json.dumps({"schema": JSON_SCHEMA, **value}, allow_nan=False))
-    for note in filter(None, notes):
-        print(folded(f"note: {note}", sys.stderr), file=sys.stderr)
+    say_notes(notes, sys.stderr)
 
 
 @contextmanager
@@ -81,50 +80,44 @@ class Shown:
 
 def print_report(report: Report, schedule: str, cluster: Cluster, interval: StepInterval, shown: Shown) -> None:
     """One step: the answer, notes, figures and devices; verbose: who sends what to whom, and the busiest links."""
-    console = new_console()
     title = f"{report.model} on {report.cluster}, {cluster.workers} devices, {report.strategy or 'a plan'}"
-    say(console, f"{title}, batch {report.batch_size}")
-    for line in answer(report, cluster, interval, shown.change, shown.of):
-        say(console, line)
-    say_notes(console, shown.notes)
+    say(f"{title}, batch {report.batch_size}")
+    say(*answer(report, cluster, interval, shown.change, shown.of))
+    say_notes(shown.notes)
     figures = new_table("", "", header=False)
     for name, value in _figures(report, schedule, interval, shown):
         figures.add_row(name, value)
-    console.print("", figures, "")
-    print_table(console, _device_table(report, shown.verbose), ("exposed comm.", "idle", "sent", "received"))
+    print()
+    print_table(figures)
+    print()
+    print_table(_device_table(report, shown.verbose), ("exposed comm.", "idle", "sent", "received"))
     if shown.verbose:
-        _print_traffic(console, report)
+        _print_traffic(report)
     else:
-        say(console, "--verbose adds every device, who sends what to whom, and the busiest links")
-    print_trace(console, shown.trace)
+        say("--verbose adds every device, who sends what to whom, and the busiest links")
+    print_trace(shown.trace)
 
 
-def _print_traffic(console: Console, report: Report) -> None:
+def _print_traffic(report: Report) -> None:
     if report.communication_bytes.total and len(report.devices) <= MATRIX_DEVICES:
-        console.print("")
-        print_table(console, _matrix_table(report))
+        print()
+        print_table(_matrix_table(report))
     links = sorted((link for link in report.links if link.bytes), key=lambda link: -link.utilisation)
     if links:
         busiest = new_table("busiest links", "tier", "bytes", "utilisation")
         for link in links[:BUSIEST_LINKS]:
             busiest.add_row(link.name, link.tier, format_bytes(link.bytes), f"{link.utilisation:.1%}")
-        console.print("")
-        print_table(console, busiest)
+        print()
+        print_table(busiest)
 
 
-def _part(named: tuple[str, tuple[float, float]]) -> str:
-    """A cause of an interval with its larger side."""
-    return f"{named[0]} {format_time(max(named[1]))}"
+def say_notes(notes: Iterable[str], stream: TextIO | None = None) -> None:
+    say(*(f"note: {note}" for note in notes if note), stream=stream)
 
 
-def say_notes(console: Console, notes: Iterable[str]) -> None:
-    for note in filter(None, notes):
-        say(console, f"note: {note}")
-
-
-def print_trace(console: Console, path: str | None) -> None:
+def print_trace(path: str | None) -> None:
     if path:
-        say(console, f"trace: {path}, opens in ui.perfetto.dev")
+        say(f"trace: {path}, opens in ui.perfetto.dev")
 
 
 def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown) -> Iterator[tuple[str, str]]:
@@ -135,7 +128,7 @@ def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown
     if interval.evidence:
         yield "stands on", interval.evidence.words
     if interval.parts:
-        yield "uncertain by", ", ".join(map(_part, interval.parts.items()))
+        yield "uncertain by", ", ".join(f"{cause} {format_time(max(sides))}" for cause, sides in interval.parts.items())
     if interval.unknown:
         yield "  not included", "; ".join(interval.unknown)
     if report.sizes_note:

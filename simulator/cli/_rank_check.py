@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ def run(args: argparse.Namespace) -> int:
     from traces.imports._aligned_ranks import align_ranks
     from traces.imports._ranks import read_ranks
 
-    unused = sorted(_effects.typed(args) - {"json"})
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: has no effect on a folder of traces; leave it out")
+    _effects.refuse(_effects.typed(args) - {"json"}, "has no effect on a folder of traces; leave it out")
     with _printing.progress() as progress:
         aligned = align_ranks(read_ranks(Path(args.recorded), progress))
     if args.json:
@@ -59,10 +57,8 @@ def _print(aligned: AlignedRanks) -> None:
     from simulator.cli import _tables
     from traces.imports._rank_verdict import answer, changed
 
-    console = _tables.new_console()
-    for line in answer(aligned):
-        _tables.say(console, line)
-    console.print("")
+    say(*answer(aligned))
+    print()
     table = _tables.new_table("rank", "computes", "gaps", "waits", "arrives last", last="others wait for it")
     for rank in aligned.ranks:
         table.add_row(
@@ -70,12 +66,10 @@ def _print(aligned: AlignedRanks) -> None:
             format_time(aligned.waited_s[rank]), f"{aligned.arrives_last[rank]}x",
             format_time(aligned.waited_for_s[rank]),
         )  # fmt: skip
-    _tables.print_table(console, table)
-    _tables.say(console, "gaps: nothing runs on the GPU, which waits for nobody but its host")
-    for line in changed(aligned):
-        _tables.say(console, line)
-    _tables.say(
-        console,
+    _tables.print_table(table)
+    say("gaps: nothing runs on the GPU, which waits for nobody but its host")
+    say(*changed(aligned))
+    say(
         f"replayed as recorded {format_time(aligned.replayed_s())}; on one clock collectives end within "
         f"{format_time(aligned.clock_error_s)} of each other",
     )

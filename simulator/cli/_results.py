@@ -27,11 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\"; repeatable",
     )  # fmt: skip
     parser.add_argument("--top", metavar="N", type=_values.count, default=10, help="rows to print (default 10)")
-    parser.add_argument(
-        "--output", metavar="FILE", action="append", default=[], type=Path,
-        help="write all rows (.csv, .parquet) or the plot (.html, .png); repeatable",
-    )  # fmt: skip
+    add_output(parser)
     parser.add_argument("--json", action="store_true", help="print the rows as JSON instead")
+
+
+def add_output(
+    parser: argparse.ArgumentParser, what: str = "write all rows (.csv, .parquet) or the plot (.html, .png)"
+) -> None:
+    """The option whose paths `check_outputs` and `write_outputs` take."""
+    text = f"{what}; repeatable"
+    parser.add_argument("--output", metavar="FILE", action="append", default=[], type=Path, help=text)
 
 
 def check_outputs(paths: Sequence[Path]) -> None:
@@ -56,11 +61,12 @@ def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> N
             pictures.write_png(chart, path)
 
 
-def distinguishing_columns(rows: Sequence[Row], inputs: Sequence[str], extra: Sequence[str] = ()) -> list[str]:
-    """Columns worth a person's look: inputs that differ between rows, then the usual figures and `extra`."""
+def print_points(title: str, rows: Sequence[Row], top: int, sought: Sequence[str]) -> None:
+    """The first `top` points of a sweep: inputs that differ, `sought`, which never go, and the usual figures."""
+    inputs = list(rows[0])[1 : list(rows[0]).index("profile_hash")]
     differing = [name for name in inputs if len({row[name] for row in rows}) > 1]
     usual = [name for name in ALWAYS if name != "dollars_per_sample" or any(row.get(name) for row in rows)]
-    return list(dict.fromkeys([*differing, *extra, *usual]))
+    print_rows(title, rows[:top], list(dict.fromkeys([*differing, *sought, *usual])), sought)
 
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:
@@ -71,4 +77,4 @@ def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: 
     table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
         table.add_row(str(number), *(value_text(name, row[name]) for name in columns))
-    _tables.print_table(_tables.new_console(), table, [column_title(name) for name in MAY_GO if name not in sought])
+    _tables.print_table(table, [column_title(name) for name in MAY_GO if name not in sought])

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _started_run
 from simulator.errors import InputError
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
         return 0
-    for line in verdict_lines(planned, verdict):
-        print(line)
+    say(*verdict_lines(planned, verdict))
     return 0
 
 
@@ -190,22 +190,19 @@ def _other_mfu(ratio: float) -> str:
 
 def verdict_lines(planned: PlannedRun, verdict: RunVerdict) -> Iterator[str]:
     """The verdict for people: two lines, then why."""
-    from simulator.terminal import folded
-
-    yield from map(folded, verdict.lines)
+    yield from verdict.lines
     yield ""
-    yield folded(planned.started.described())
+    yield planned.started.described()
     whose = "its own software" if planned.own_software else "other software, so the range is wide"
     host = planned.stack.runtime.name
     host_words = "" if planned.stack.name.startswith(host) else f" and {host}'s host"
-    yield folded(f"predicted with {planned.stack.name}{host_words} on {planned.cluster.name}: {whose}")
-    for note in verdict.notes:
-        yield folded(note)
+    yield f"predicted with {planned.stack.name}{host_words} on {planned.cluster.name}: {whose}"
+    yield from verdict.notes
     for other in verdict.causes[1:]:
-        yield folded(f"or: {other}")
+        yield f"or: {other}"
     for number, measured in enumerate(verdict.measure, start=1):
-        yield folded(f"measure {number}: {measured}")
+        yield f"measure {number}: {measured}"
     for excluded in verdict.excluded:
-        yield folded(f"not: {excluded}")
+        yield f"not: {excluded}"
     if planned.started.unread:
-        yield folded(f"not counted: {'; '.join(planned.started.unread)}")
+        yield f"not counted: {'; '.join(planned.started.unread)}"

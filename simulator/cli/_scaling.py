@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from simulator.cli import _tables
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
+from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
@@ -18,28 +19,27 @@ def print_points(
     points: Sequence[ScalingResult], title: str, notes: Sequence[str], written: Sequence[str], verbose: bool
 ) -> None:
     """The fastest and the cheapest point, then a row per point; below, what limits the largest, verbose: each."""
-    console = _tables.new_console()
-    _tables.say(console, title)
-    for line in _answer(points):
-        _tables.say(console, line)
-    console.print("")
-    priced, epochs = (any(costs) for costs in zip(*map(_costs, points), strict=True))
+    say(title)
+    say(*_answer(points))
+    print()
+    priced = any(point.dollars_per_sample is not None for point in points)
+    epochs = any(point.epoch_s is not None for point in points)
     columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
     more = ("$/million",) * priced + ("epoch",) * epochs + ("$/epoch",) * (epochs and priced)
     table = _tables.new_table("sync", *columns, *more)
     for point in points:
         table.add_row(point.architecture, *_cells(point), *(_cost_cells(point)[title] for title in more))
-    _tables.print_table(console, table, ("exposed", "overhead", "sent", "speed-up", "$/million"))
-    _tables.say(console, "overhead: part of the step in which a worker does not compute; memory: largest device")
+    _tables.print_table(table, ("exposed", "overhead", "sent", "speed-up", "$/million"))
+    say("overhead: part of the step in which a worker does not compute; memory: largest device")
     last = {point.architecture: point for point in points}
     for point in points:
         if point.bottleneck is not None and (verbose or last[point.architecture] is point):
-            _tables.say(console, f"{_name(point)}: {point.bottleneck}")
+            say(f"{_name(point)}: {point.bottleneck}")
         if point.verdict:
-            _tables.say(console, f"{_name(point)}: {point.verdict}")
-    say_notes(console, [*notes, *_sizes(points)])
+            say(f"{_name(point)}: {point.verdict}")
+    say_notes([*notes, *_sizes(points)])
     for path in written:
-        _tables.say(console, f"wrote {path}")
+        say(f"wrote {path}")
 
 
 def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
@@ -72,11 +72,6 @@ def _sizes(points: Sequence[ScalingResult]) -> Iterator[str]:
     for text in dict.fromkeys(point.sizes_note for point in points if point.sizes_note):
         which = dict.fromkeys(str(point.devices) for point in points if point.sizes_note == text)
         yield f"on {', '.join(which)}: {text}"
-
-
-def _costs(point: ScalingResult) -> tuple[bool, bool]:
-    """Whether it has a price, and an epoch."""
-    return point.dollars_per_sample is not None, point.epoch_s is not None
 
 
 def _cost_cells(point: ScalingResult) -> dict[str, str]:

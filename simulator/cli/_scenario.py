@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _tables
+from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
@@ -23,9 +24,7 @@ def print_accounts(
     from simulator.sweep.chart import chart_text
 
     policy, account = next(iter(accounts.items()))
-    console = _tables.new_console()
-    _tables.say(
-        console,
+    say(
         f"{profile.model} on {cluster.name}, up to {cluster.workers} devices, for "
         f"{format_duration(scenario.duration_s)} under policy {policy}",
     )
@@ -42,12 +41,12 @@ def print_accounts(
             str(incident.devices),
             f"{incident.samples_per_s:,.1f}",
         )
-    _tables.print_table(console, table, ("repeated", "moved"))
+    _tables.print_table(table, ("repeated", "moved"))
     for incident in account.incidents:
         if incident.parts_text:
-            _tables.say(console, f"{format_duration(incident.at_s)}: {incident.parts_text}")
-    _tables.print_table(console, _totals(accounts), ("samples", "checkpoints", "idle", "repeated"))
-    _tables.say(console, "repeated: samples computed again; no sample is left out, and none counts twice")
+            say(f"{format_duration(incident.at_s)}: {incident.parts_text}")
+    _tables.print_table(_totals(accounts), ("samples", "checkpoints", "idle", "repeated"))
+    say("repeated: samples computed again; no sample is left out, and none counts twice")
 
 
 def _totals(accounts: Mapping[str, Account]) -> Any:

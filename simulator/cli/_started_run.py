@@ -65,9 +65,7 @@ def is_asked(args: argparse.Namespace) -> bool:
 
 def check_options(args: argparse.Namespace) -> None:
     """Raise InputError for options of a plan beside --launch or --config, which say the plan."""
-    unused = sorted(_effects.typed(args) & {*OF_PLANS})
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: the run that was started says that; leave it out")
+    _effects.refuse(_effects.typed(args) & {*OF_PLANS}, "the run that was started says that; leave it out")
 
 
 def planned(args: argparse.Namespace) -> PlannedRun:

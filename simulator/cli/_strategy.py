@@ -7,6 +7,7 @@ import re
 
 from simulator.cli import _values
 from simulator.errors import InputError, nearest
+from simulator.units import number_or_text
 
 _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
 """Options of strategies that have an option of the command line of their own, or none."""
@@ -64,9 +65,4 @@ def value(text: str) -> object:
         return text == "true"
     if re.fullmatch(r"\d+(x\d+)+", text):
         return tuple(int(part) for part in text.split("x"))
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return number_or_text(text)

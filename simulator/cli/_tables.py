@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from simulator.terminal import folded
+from simulator.terminal import say
 
 PLAIN_WIDTH = 120  # columns when the output is no terminal
 LEAST_TEXT = 24
@@ -79,22 +79,6 @@ class TextTable:
             yield GAP.join(map(_padded, line, self.columns)).rstrip()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Console:
-    """Standard output, so many columns wide."""
-
-    width: int
-
-    def print(self, *parts: str | TextTable) -> None:
-        """Each part on lines of its own."""
-        for part in parts:
-            if isinstance(part, TextTable):
-                part.measure()
-                print("\n".join(part.lines(self.width)))
-            else:
-                print(part)
-
-
 def new_table(first: str, *columns: str, last: str | None = None, header: bool = True) -> TextTable:
     """A light table: the first column and `last` to the left, numbers to the right."""
     made = [TextColumn(title=first, to_the_right=False, folds=False)]
@@ -104,32 +88,23 @@ def new_table(first: str, *columns: str, last: str | None = None, header: bool =
     return TextTable(columns=made, header=header)
 
 
-def say(console: Console, text: str) -> None:
-    """A line for people to read, see `folded`; one to copy, such as a command, is printed as it is."""
-    console.print(folded(text))
-
-
-def new_console() -> Console:
-    """Of the terminal's width; PLAIN_WIDTH where there is none."""
-    return Console(width=shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH)
-
-
-def print_table(console: Console, table: TextTable, may_go: Sequence[str] = ()) -> None:
+def print_table(table: TextTable, may_go: Sequence[str] = ()) -> None:
     """Print `table` whole; where the terminal is too narrow, without columns of `may_go`, in this order, and say which.
 
     No number is ever cut off: what is still too wide runs on in the terminal's next line.
     """
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PLAIN_WIDTH
     table.measure()
     gone = []
     for title in may_go:
-        if table.least_width() <= console.width:
+        if table.least_width() <= width:
             break
         kept = [column for column in table.columns if column.title != title]
         gone += [title] if len(kept) < len(table.columns) else []
         table.columns = kept
-    print("\n".join(table.lines(console.width)))
+    print("\n".join(table.lines(width)))
     if gone:
-        say(console, f"left out to fit {console.width} columns: {', '.join(gone)}; --json has them")
+        say(f"left out to fit {width} columns: {', '.join(gone)}; --json has them")
 
 
 def text_width(text: str) -> int:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from simulator import units
 from simulator.cli import _effects, _machine_note, _options, _strategy, _values
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.studies.accumulation import Choice
@@ -66,13 +67,12 @@ def run(args: argparse.Namespace) -> int:
 def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequence[str]) -> None:
     from simulator.cli import _printing, _tables
 
-    console = _tables.new_console()
-    _tables.say(console, title)
+    say(title)
     size = f"{fastest.microbatches} micro-batches of {fastest.microbatch_size}"
     needs = f"{'fits' if fastest.fits else 'does not fit'}: needs {units.format_bytes(fastest.peak_memory_bytes)}"
     speed = f"{units.format_time(fastest.step_s)} a step, {fastest.samples_per_s:,.1f} samples/s"
-    _tables.say(console, f"best: {size}, {speed}; {needs}")
-    _printing.say_notes(console, notes)
+    say(f"best: {size}, {speed}; {needs}")
+    _printing.say_notes(notes)
     columns = ("samples each", "step", "samples/s", "peak memory", "fits", "whole shares")
     table = _tables.new_table("micro-batches", *columns, last="")
     for choice in candidates:
@@ -86,4 +86,4 @@ def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequenc
             "yes" if choice.whole_shares else "no",
             "best" if choice is fastest else "",
         )
-    _tables.print_table(console, table, ("whole shares",))
+    _tables.print_table(table, ("whole shares",))

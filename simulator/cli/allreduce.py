@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from simulator import units
 from simulator.cli import _options, _values
 from simulator.errors import InputError
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.studies.by_message import AllReduceByMessage
@@ -69,10 +70,9 @@ def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:
 def _print(rows: list[AllReduceByMessage], title: str) -> None:
     from simulator.cli import _tables
 
-    console = _tables.new_console()
-    _tables.say(console, title)
+    say(title)
     table = _tables.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
     for row in rows:
         moments = (row.begin_s.max(), row.end_s.min(), row.end_s.max(), row.lockstep_s)
         table.add_row(row.collective, *(units.format_time(float(moment)) for moment in moments))
-    _tables.print_table(console, table)
+    _tables.print_table(table)

@@ -84,15 +84,13 @@ def _print(
     from simulator.sweep.chart import column_title, value_text
 
     if not args.across:
-        inputs = list(rows[0])[1 : list(rows[0]).index("profile_hash")]
-        columns = _results.distinguishing_columns(rows, inputs, (objective,))
-        _results.print_rows(f"of {len(rows):,}", rows[: args.top], columns, (objective,))
+        _results.print_points(f"of {len(rows):,}", rows, args.top, (objective,))
         return
     table = _tables.new_table(column_title(args.across), *groups)
     scores = {name: {row[args.across]: row[objective] for row in of} for name, of in groups.items()}
     for value in sorted({value for of in scores.values() for value in of}):
         table.add_row(value_text(args.across, value), *(value_text(objective, of.get(value)) for of in scores.values()))
-    _tables.print_table(_tables.new_console(), table)
+    _tables.print_table(table)
     for lead in leads:
         ends = dict.fromkeys(value_text(args.across, end) for end in (lead.first, lead.last))
         print(f"{lead.name} leads at {' to '.join(ends)}")

@@ -6,7 +6,7 @@ With --reconfiguration: measure what changing the devices of a running job costs
 
 from __future__ import annotations
 
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 
 
 def main(argv: list[str]) -> int:
@@ -17,14 +17,10 @@ def main(argv: list[str]) -> int:
         from traces.calibrate import bandwidth_fit
 
         return bandwidth_fit.main(argv)
-    try:
+    with needing("torch", "calibrate"):
         if "--reconfiguration" in argv:
             from traces.elastic import reconfiguration_costs
 
             return reconfiguration_costs.main([word for word in argv if word != "--reconfiguration"])
         from traces.calibrate import command
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("calibrate", "torch") from None
     return command.main(argv)

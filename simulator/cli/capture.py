@@ -9,17 +9,13 @@ import os
 import sys
 from contextlib import redirect_stdout
 
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 
 
 def main(argv: list[str]) -> int:
     """Hand the arguments to the capture program, which also runs alone as `python -m traces.capture`."""
-    try:
+    with needing("torch", "capture"):
         from traces.capture import command
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("capture", "torch") from None
     if "--json" not in argv:
         return command.main(argv)
     from simulator import files

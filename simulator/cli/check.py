@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _machine_note, _options, _planned, _printing, _started_run, _tables, _values
 from simulator.errors import InputError
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -106,15 +107,13 @@ def _print(
 ) -> None:
     from simulator.report.step_causes import beside, farthest_off
 
-    console = _tables.new_console()
-    for line in beside(recorded.steps_s, interval):
-        _tables.say(console, line)
+    say(*beside(recorded.steps_s, interval))
     name = f"device {device} {done.report.devices[device].name}"
-    console.print("", _by_cause(name, recorded, predicted, recorded.step_s - done.report.step_s))
+    print()
+    _tables.print_table(_by_cause(name, recorded, predicted, recorded.step_s - done.report.step_s))
     if recorded.causes_s:
-        console.print("")
-        for line in farthest_off(recorded.causes_s, predicted):
-            _tables.say(console, line)
+        print()
+        say(*farthest_off(recorded.causes_s, predicted))
 
 
 def _by_cause(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from simulator.cli import _options
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,7 @@ def run(args: argparse.Namespace) -> int:
     if args.cluster is None:
         if args.devices or args.servers:
             raise InputError(f"--devices and --servers: name the cluster that has them, e.g. {catalogue.presets()[0]}")
-        if args.output:
-            raise InputError(f"output is {args.output}: name the cluster to write, e.g. {catalogue.presets()[0]}")
+        require(not args.output, "output", args.output, f"name the cluster to write, e.g. {catalogue.presets()[0]}")
         presets = [catalogue.read_preset(name) for name in catalogue.presets()]
         if args.json:
             _printing.print_json({"clusters": [files.plain(preset) for preset in presets]})

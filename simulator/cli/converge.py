@@ -13,7 +13,7 @@ import shlex
 import sys
 
 from simulator.cli import _values
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "converge"):
         from traces.convergence.curve_measurement import converge
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("converge", "torch") from None
     from simulator.cli import _printing
     from simulator.convergence.curve_files import write_curves
 

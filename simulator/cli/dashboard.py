@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from simulator.cli import _values
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 
 if TYPE_CHECKING:
     from dashboard.state.store import Store
@@ -42,8 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from dashboard.state.store import Store, bundled, given_cards, opened_name
     from dashboard.state.validations import at_hand
 
-    if not 0 <= args.port <= 65535:
-        raise InputError(f"port is {args.port}: it is 0 to 65535")
+    require(0 <= args.port <= 65535, "port", args.port, "it is 0 to 65535")
     _check_together(args)
     validations = at_hand(args.validation)
     store = Store(

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
-from simulator.errors import InputError, MissingExtraError
-from simulator.terminal import folded
+from simulator.errors import InputError, needing
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -40,13 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "doctor"):
         from traces.lab import namespaces, shaped_network
         from traces.validation import doctor
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("doctor", "torch") from None
     import partitioners
     from simulator import files
     from simulator.cli._captured_input import reference
@@ -73,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     if reason or args.network == "loopback":
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        print(folded(note, stream), file=stream)
+        say(note, stream=stream)
     model = reference(profile)
     if why := doctor.why_alone(profile, model):
-        print(folded(f"note: only the step alone is taken: {why}", sys.stderr), file=sys.stderr)
+        say(f"note: only the step alone is taken: {why}", stream=sys.stderr)
     unshaped = hosts or reason is not None or args.network == "loopback"
     batch_size = profile.batch_size
     with nullcontext() if unshaped else shaped_network.Lab(cluster) as lab:
@@ -103,14 +99,12 @@ def run(args: argparse.Namespace) -> int:
 
 def report(checkups: Sequence[Checkup], findings: Sequence[str]) -> int:
     """Print runs and findings; the exit code."""
-    console = _tables.new_console()
     table = _tables.new_table("step", "predicted", "actual", "spread", "error")
     for each in checkups:
         times = (format_time(seconds) for seconds in (each.predicted_s, each.actual_s, each.spread_s))
         table.add_row(each.name, *times, f"{each.error:+.1%}")
-    _tables.print_table(console, table)
-    for line in findings:
-        _tables.say(console, line)
+    _tables.print_table(table)
+    say(*findings)
     if not findings:
-        _tables.say(console, "predictions can be trusted here: all steps came out within 10 %")
+        say("predictions can be trusted here: all steps came out within 10 %")
     return 1 if findings else 0

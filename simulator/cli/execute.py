@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing, _tables, _values
-from simulator.errors import InputError, MissingExtraError
-from simulator.terminal import folded
+from simulator.errors import InputError, needing
+from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
@@ -59,16 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "execute"):
         from traces.capture.recorded_steps import RECORDED
         from traces.lab import namespaces, shaped_network
         from traces.results import executions
         from traces.runs.executor import execute
         from traces.runs.torch_runtimes import ddp, pipelining
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("execute", "torch") from None
     from simulator import files
     from simulator.cli._captured_input import reference
     from simulator.run import expected_step_s
@@ -92,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if loopback:
         note = f"note: over loopback, whose links are not those of {cluster.name}" + (f" ({reason})" if reason else "")
         stream = sys.stderr if args.json else sys.stdout
-        print(folded(note, stream), file=stream)
+        say(note, stream=stream)
     with nullcontext() if loopback else shaped_network.Lab(cluster) as lab:
         options = {"model": model, "steps": args.steps, "lab": lab, "timeout_s": args.timeout}
         if args.via == "ddp":
@@ -116,23 +112,23 @@ def _print(execution: Execution, comparison: Comparison, expected_s: float) -> N
 
     expected_s: the predicted step of devices that vary.
     """
-    console = _tables.new_console()
     low, high = (format_time(f(execution.steps_s)) for f in (min, max))
     step_s, count = statistics.median(execution.steps_s), len(execution.steps_s)
     predicted, varied = format_time(comparison.predicted.step_s), format_time(expected_s)
     predicted += f", {varied} as devices vary" if varied != predicted else ""
-    _tables.say(console, f"step {format_time(step_s)}, the median of {count} ({low} to {high}); predicted {predicted}")
-    _tables.say(console, f"error of the prediction {expected_s / step_s - 1:+.1%}")
+    say(f"step {format_time(step_s)}, the median of {count} ({low} to {high}); predicted {predicted}")
+    say(f"error of the prediction {expected_s / step_s - 1:+.1%}")
     table = _tables.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
     for kind, total in comparison.totals(comparison.path).items():
         longer = total.actual_s - total.predicted_s
         times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
         table.add_row(kind.name.lower(), str(total.tasks), *times)
     table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
-    console.print("")
-    _tables.print_table(console, table)
+    print()
+    _tables.print_table(table)
     for title, worst in (("longest over prediction", comparison.longest), ("latest of their own", comparison.latest)):
-        console.print("", _worst(title, comparison.graph, worst(_SHOWN)))
+        print()
+        _tables.print_table(_worst(title, comparison.graph, worst(_SHOWN)))
 
 
 def _print_json(execution: Execution, comparison: Comparison, expected_s: float) -> None:

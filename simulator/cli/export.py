@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _values
 from simulator.cli._captured_input import input_words
-from simulator.errors import InputError, nearest
+from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
-    from simulator.cli import _printing
+    from simulator.cli import _planned, _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
     if args.json and args.output == "-":
@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     plan = files.read_plan(args.plan)
     if args.to == TRACES:
         return _write_traces(plan, args)
-    if args.ranks:
-        raise InputError(f"ranks is {args.ranks}: only of chakra is there a file for each; leave it out")
-    profile = _options.profile_on(args.profile or _profile_of(plan), None)
+    require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
+    settings = _planned.made_by(plan) if _planned.says_how_made(plan) else None
+    profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
     if shape.expert > 1 and args.to != "megatron":
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
-    cluster = _cluster_of(plan)
+    cluster = _options.read_cluster(settings, plan.synchronisation.collective) if settings else None
     begun = _torchrun(cluster, shape.devices)
     if args.to == "torchtitan":
         text = runtime.text(plan, shape, command, lines)
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
             batch_size=plan.batch_size,
             microbatches=plan.microbatches,
             optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, cluster, plan),
+            predicted_s=_predicted_s(profile, cluster, plan, settings),
             imports=runtime.IMPORTS,
             constants=runtime.constants(plan, shape),
             body=runtime.BODY,
@@ -98,8 +98,7 @@ def run(args: argparse.Namespace) -> int:
         written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}
         _printing.print_json(written)
         return 0
-    for line in lines:
-        print(folded(f"not as planned: {line}", sys.stderr), file=sys.stderr)
+    say(*(f"not as planned: {line}" for line in lines), stream=sys.stderr)
     return 0
 
 
@@ -125,7 +124,7 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json(written)
     else:
-        print(folded(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json"))
+        say(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json")
     return 0
 
 
@@ -133,26 +132,8 @@ def _ranks(asked: str | None, ranks: int) -> range:
     """Those that "A..B" or a number says. Raises InputError."""
     first, _, last = (asked or f"0..{ranks - 1}").partition("..")
     numbers = [_values.whole(text) for text in (first, last or first)]
-    if not numbers[0] <= numbers[1] < ranks:
-        raise InputError(f"ranks is {asked}: write A..B, of ranks 0 to {ranks - 1}")
+    require(numbers[0] <= numbers[1] < ranks, "ranks", asked, f"write A..B, of ranks 0 to {ranks - 1}")
     return range(numbers[0], numbers[1] + 1)
-
-
-def _profile_of(plan: Plan) -> str:
-    """The profile that the plan was made for: of its command, or its model's name."""
-    from simulator import cli
-
-    words = shlex.split(plan.command)
-    return str(cli.parse(words[1:]).profile) if len(words) > 1 else plan.model
-
-
-def _cluster_of(plan: Plan) -> Cluster | None:
-    """The cluster of the plan's command; None where it records none."""
-    from simulator.cli import _planned
-
-    if len(shlex.split(plan.command)) < 2:
-        return None
-    return _options.read_cluster(_planned.made_by(plan), plan.synchronisation.collective)
 
 
 def _torchrun(cluster: Cluster | None, devices: int) -> str:
@@ -164,15 +145,15 @@ def _torchrun(cluster: Cluster | None, devices: int) -> str:
     return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
 
 
-def _predicted_s(profile: Profile, cluster: Cluster | None, plan: Plan) -> float | None:
+def _predicted_s(
+    profile: Profile, cluster: Cluster | None, plan: Plan, settings: argparse.Namespace | None
+) -> float | None:
     """Seconds of a step on the cluster of the plan's command; None where it records none."""
-    from simulator.cli import _planned
     from simulator.run import step_report
 
-    if cluster is None:
+    if cluster is None or settings is None:
         return None
-    runtime = _options.read_runtime(_planned.made_by(plan), profile)
-    return step_report(profile, cluster, plan, runtime=runtime).step_s
+    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:

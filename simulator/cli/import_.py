@@ -11,7 +11,7 @@ import shlex
 import sys
 
 from simulator.cli import _values
-from simulator.terminal import folded
+from simulator.terminal import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,5 +95,5 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json({"written": written, "remarks": imported.remarks})
     else:
-        print(folded("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks])))
+        say("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks]))
     return 0

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.language_models.model_card import ModelCard
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
         stack = _calibrated(stack, args)
-        print(folded("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}"))
+        say("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}")
     if args.stack_output:
         write_stack(stack, args.stack_output)
     if args.device:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     stack = stack.with_precision(args.precision)
     if args.card is None:
         if not args.calibrate:
-            print(folded("\n".join(read_card(name).described() for name in cards())))
+            say("\n".join(read_card(name).described() for name in cards()))
         return 0
     card = read_card(args.card)
     if args.sequence:
@@ -77,9 +77,9 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         _write_profile(card, stack, args)
     else:
-        print(folded(f"{card.described()}\n{card.source}"))
+        say(f"{card.described()}\n{card.source}")
         if card.not_counted:
-            print(folded(f"not counted of its configuration: {', '.join(card.not_counted)}"))
+            say(f"not counted of its configuration: {', '.join(card.not_counted)}")
     return 0
 
 
@@ -102,4 +102,4 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
     )
     files.write_profile(profile, args.output)
     made_with = f"modelled with {stack.name}, not measured"
-    print(folded(f"{args.output}: {len(profile.layers)} layers of {card.name}, {made_with}"))
+    say(f"{args.output}: {len(profile.layers)} layers of {card.name}, {made_with}")

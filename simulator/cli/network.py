@@ -13,12 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _grids, _options, _results, _values
-from simulator.errors import InputError
+from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
+from simulator.errors import InputError, require
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.grid_bounds import GridBounds
@@ -45,10 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(objective="step", runtime=None)
     _grids.add_card_arguments(parser)
     parser.add_argument("--budget", metavar="TIME", type=_values.time, help="time to search for plans (default 20s)")
-    parser.add_argument(
-        "--output", metavar="FILE", action="append", default=[], type=Path,
-        help="write all rows (.csv, .parquet) or the plot (.html, .png); repeatable",
-    )  # fmt: skip
+    _results.add_output(parser)
     parser.add_argument("--json", action="store_true", help="print the points as JSON instead")
 
 
@@ -114,8 +111,7 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
             time_left_s=lambda left=left: min(next(left, 0), ends_s - perf_counter()),  # type: ignore[misc]
         )  # fmt: skip
         splits = list(best_of_splits(ranking.runs))[:KEPT]
-        if not splits:
-            raise InputError(f"devices is {cluster.workers}: no grid of them fits {of.card.name}; take more")
+        require(len(splits) > 0, "devices", cluster.workers, f"no grid of them fits {of.card.name}; take more")
         for each in (*splits, *ranking.runs[1:KEPT]):
             if _words(each.grid) not in plans:
                 plans[_words(each.grid)] = each.plan
@@ -154,17 +150,15 @@ def _exchanging_less(grid: TrainingGrid, of: _grids.GridInputs, bounds: GridBoun
 
 
 def _words(grid: TrainingGrid) -> str:
-    recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-    return f"{' x '.join(_grids.split_words(grid))}, {grid.microbatch} x {grid.accumulation}{recomputed}"
+    return f"{' x '.join(_grid_words.split_words(grid))}, {_grid_words.micro_words(grid)}"
 
 
 def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
     """The best plan of each strategy for a measured network. Raises InputError where none fits."""
     from simulator.cli.search import plan_search
 
-    unused = _effects.typed(args) & {"sequence", "stack"}
-    if unused:
-        raise InputError(f"{_effects.spelled(unused)}: counts only where PROFILE is a model card; leave it out")
+    of_cards = _effects.typed(args) & {"sequence", "stack"}
+    _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     ends_s = perf_counter() + (args.budget or BUDGET_S)
     searching = plan_search(args, lambda: ends_s - perf_counter())
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
@@ -197,11 +191,10 @@ def _print(
     from simulator.cli import _answers, _tables
     from simulator.units import format_time
 
-    console, of = _tables.new_console(), _answers.priced(profile)
-    for line in _answer(points, enough, unlimited):
-        _tables.say(console, line)
-    console.print("")
-    _tables.say(console, f"{title}: what collectives between nodes get for each device (busbw of nccl-tests)")
+    of = _answers.priced(profile)
+    say(*_answer(points, enough, unlimited))
+    print()
+    say(f"{title}: what collectives between nodes get for each device (busbw of nccl-tests)")
     table = _tables.new_table("bandwidth", "of yours", "step", f"{of.name}/s", "longer", last="best plan")
     for point, row in zip(points, rows, strict=True):
         rate = of.per_sample * float(str(row["samples_per_s"]))
@@ -209,8 +202,8 @@ def _print(
             f"{point.per_device_bytes_per_s / 1e9:.3g} GB/s", f"{point.factor:.3g}x", format_time(point.step_s),
             f"{rate:,.{0 if rate >= _answers.MANY else 1}f}", f"{point.step_s / unlimited.step_s - 1:.1%}", point.plan,
         )  # fmt: skip
-    _tables.print_table(console, table, ("longer",))
-    _tables.say(console, f"longer: than without limit between nodes, {format_time(unlimited.step_s)}")
+    _tables.print_table(table, ("longer",))
+    say(f"longer: than without limit between nodes, {format_time(unlimited.step_s)}")
 
 
 def _answer(points: Sequence[BandwidthPoint], enough: BandwidthPoint, unlimited: BandwidthPoint) -> Iterator[str]:

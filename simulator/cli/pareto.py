@@ -41,8 +41,6 @@ def run(args: argparse.Namespace) -> int:
     if not front:
         print("no point ran, fits into memory and meets --where")
         return 0
-    inputs = list(front[0])[1 : list(front[0]).index("profile_hash")]
-    columns = _results.distinguishing_columns(front, inputs, (args.x, args.y))
-    _results.print_rows(f"{len(front):,} of {len(ranked):,}", front[: args.top], columns, (args.x, args.y))
+    _results.print_points(f"{len(front):,} of {len(ranked):,}", front, args.top, (args.x, args.y))
     print(chart_text(picture))
     return 0

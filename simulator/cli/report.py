@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _strategy, _values
 from simulator.errors import InputError, MissingExtraError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from dashboard.figures.standalone import Section
@@ -53,9 +53,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _say_failures(sections: list[Section]) -> None:
     """On stderr, as the file itself may be standard output."""
-    for section in sections:
-        if section.run is None:
-            print(folded(f"{section.title} cannot be built: {section.reason}", sys.stderr), file=sys.stderr)
+    failed = [section for section in sections if section.run is None]
+    say(*(f"{section.title} cannot be built: {section.reason}" for section in failed), stream=sys.stderr)
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:

@@ -24,10 +24,7 @@ INTERVALS = 72
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("scenario", metavar="SCENARIO.yaml", help="what happens when; see examples/spot-cluster.yaml")
     parser.add_argument("--policy", choices=["live", "restart"], help="instead of the file's")
-    parser.add_argument(
-        "--output", metavar="FILE", action="append", default=[], type=Path,
-        help="write throughput over time (.html, .png) or what each event cost (.csv, .parquet); repeatable",
-    )  # fmt: skip
+    _results.add_output(parser, "write throughput over time (.html, .png) or what each event cost (.csv, .parquet)")
     parser.add_argument("--json", action="store_true", help="print the account as JSON instead")
 
 

@@ -16,8 +16,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _values
-from simulator.errors import InputError
-from simulator.terminal import folded
+from simulator.errors import InputError, require
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -78,8 +78,7 @@ def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> P
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
         raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")
     _effects.check_step(args)
-    if args.schedule:
-        raise InputError(f"schedule is {args.schedule!r}: a search chooses schedules itself; leave it out")
+    require(not args.schedule, "schedule", repr(args.schedule), "a search chooses schedules itself; leave it out")
     return PlanSearch(
         profile,
         cluster,
@@ -161,13 +160,13 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
     if tally.bounded:
         least = value_text(column, tally.least)
         counts += f"; {tally.bounded} choices of strategies were not simulated, none of which has less than {least}"
-    print(folded(counts if tally.complete else f"{counts}; the budget is spent before all were tried"))
+    say(counts if tally.complete else f"{counts}; the budget is spent before all were tried")
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
     gap_words = (
         "" if gap is None else f"; layers cut in any way take {value_text(column, bound)} at least: gap {gap:.1%}"
     )
-    print(folded(f"best {column_title(column)} {value_text(column, score)}{gap_words}"))
+    say(f"best {column_title(column)} {value_text(column, score)}{gap_words}")
     if plan_out:
         print(f"plan: {plan_out}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _machine_note, _options, _started_run, _strategy, _values
 from simulator.errors import InputError, require
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -72,9 +72,8 @@ def _of_started(args: argparse.Namespace) -> int:
     _started_run.check_options(args)
     args.model = args.profile
     planned = _started_run.planned(args)
-    print(folded(planned.started.described(), sys.stderr), file=sys.stderr)
-    for unread in planned.started.unread:
-        print(folded(f"not counted: {unread}", sys.stderr), file=sys.stderr)
+    unread = (f"not counted: {each}" for each in planned.started.unread)
+    say(planned.started.described(), *unread, stream=sys.stderr)
     run = planned.simulated
     return _print(args, run.profile, run.cluster, run.plan, run.runtime)
 

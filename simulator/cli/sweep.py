@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _values
 from simulator.errors import InputError
-from simulator.terminal import folded
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from simulator.sweep.engines import Engine
@@ -94,7 +94,7 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     if args.json:
         _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first})
         return 0
-    print(folded(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)"))
+    say(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)")
     _results.print_rows("first", first, points.names)
     return 0
 
@@ -110,10 +110,10 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
         _printing.print_json(summary | {"points_per_s": pace.points_per_s, "stage_wall_s": seconds})
         return
     counts_words = ", ".join(f"{number:,} {status}" for status, number in counts.items())
-    print(folded(f"{count:,} points: {counts_words}"))
+    say(f"{count:,} points: {counts_words}")
     if pace.ran:
         total = sum(seconds.values()) or 1.0
         shares = ", ".join(f"{stage} {part / total:.0%}" for stage, part in seconds.items())
         run_words = f"{pace.ran:,} run in {clock(pace.wall_s)}, {pace.points_per_s:.1f} points/s"
-        print(folded(f"{run_words}; time in {shares}"))
+        say(f"{run_words}; time in {shares}")
     print(f"results: {folder}; shardscope best {folder}")

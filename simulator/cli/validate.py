@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError, MissingExtraError, RunError
-from simulator.terminal import folded
+from simulator.errors import InputError, RunError, needing, require
+from simulator.terminal import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,20 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    try:
+    with needing("torch", "validate"):
         from traces.validation import validate
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of("validate", "torch") from None
     from simulator.cli import _printing
     from traces.results import validation_cases
     from traces.results.validations import summarised
 
     folder = Path(args.output)
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if there.exists() and not there.is_dir():
-        raise InputError(f"--output is {folder}: {there} is a file; name a folder")
+    require(there.is_dir() or not there.exists(), "--output", folder, f"{there} is a file; name a folder")
     cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
     if not cases:
         raise InputError(
@@ -147,16 +142,15 @@ def _broadcast_bytes(case: Case) -> float:
 
 def print_outcomes(outcomes: Sequence[ValidatedRun], rounds: int) -> None:
     """A row of each run, then the summary."""
-    from simulator.cli._tables import new_console, new_table, print_table
+    from simulator.cli._tables import new_table, print_table
     from traces.results.validations import summarised
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
     table = new_table(*header)
     for outcome in outcomes:
         table.add_row(*row(outcome))
-    print_table(new_console(), table)
-    for line in _summary_lines(summarised(outcomes), outcomes, rounds):
-        print(folded(line))
+    print_table(table)
+    say(*_summary_lines(summarised(outcomes), outcomes, rounds))
 
 
 def row(outcome: ValidatedRun) -> tuple[str, ...]:

@@ -23,11 +23,8 @@ def two_levels(cluster: Cluster, group: Sequence[int], size_bytes: float, betwee
     homes = list(hosts.values())
     if len(homes) in (1, len(group)):
         return (ring if len(homes) == 1 else between)(cluster, group, size_bytes)
-    return _sharded(cluster, homes, size_bytes, between) if _alike(homes) else _led(cluster, homes, size_bytes, between)
-
-
-def _alike(homes: Hosts) -> bool:
-    return len({len(members) for members in homes}) == 1
+    alike = len({len(members) for members in homes}) == 1
+    return (_sharded if alike else _led)(cluster, homes, size_bytes, between)
 
 
 def _sharded(cluster: Cluster, homes: Hosts, size_bytes: float, between: AllReduce) -> list[CollectiveTask]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from simulator import files
 from simulator.convergence.curves import Curves
-from simulator.errors import UnknownNameError
+from simulator.errors import require_name
 
 
 def read_curves(source: str | Path) -> Curves:
@@ -17,8 +17,7 @@ def read_curves(source: str | Path) -> Curves:
     it cannot be read.
     """
     if isinstance(source, str) and not Path(source).is_file() and not source.endswith(".json"):
-        if source not in measured():
-            raise UnknownNameError.of("curves (and no such file; shardscope converge makes one)", source, measured())
+        require_name("curves (and no such file; shardscope converge makes one)", source, measured())
         source = Path(str(_folder() / f"{source}.json"))
     return files.read_json(Path(source), Curves)
 

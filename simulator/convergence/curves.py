@@ -22,8 +22,6 @@ from itertools import pairwise
 from math import exp, inf, isfinite, log
 from typing import Literal
 
-import numpy as np
-
 from simulator.convergence.noise_scale import GradientNoise, efficiency, fitted, over_training
 from simulator.errors import InputError, require
 
@@ -38,8 +36,6 @@ class Regime:
     "asynchronous" parameter servers all parameters have it; with "stashing" (PipeDream) of a pipeline of
     staleness + 1 stages the first stage has it, each later one 1 less, the last none.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     batch_size: int
     method: Method = "synchronous"
@@ -60,8 +56,6 @@ class Regime:
 class Trial:
     """One real training: accuracy on samples not trained on, after so many samples; points in order."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     regime: Regime
     learning_rate: float
     momentum: float = 0.0
@@ -77,11 +71,6 @@ class Trial:
     def best(self) -> float:
         """The highest accuracy at any point."""
         return max(accuracy for _, accuracy in self.points)
-
-    def accuracy_at(self, samples: float) -> float:
-        """The accuracy after `samples`, between points linearly; after the last point that of the last."""
-        seen, accuracies = zip(*self.points, strict=True)
-        return float(np.interp(samples, seen, accuracies))
 
     def samples_to(self, target: float) -> float:
         """Samples until the accuracy was first at least `target`, interpolated linearly; infinite if it never was."""
@@ -123,8 +112,6 @@ class Curves:
 
     Raises InputError without trials.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     dataset: str
@@ -168,31 +155,9 @@ class Curves:
         return _stale(self, target, regime)
 
 
-def accuracy_curve(curves: Curves, target: float, regime: Regime) -> tuple[tuple[float, Interval], ...]:
-    """(samples, accuracy over the trials) from the start until the last trial ended, for a plot over time.
-
-    Where the regime was not measured, the curve of the nearest batch size of its method, stretched so that it reaches
-    `target` after as many samples. Raises InputError as `Curves.samples_to` does.
-    """
-    expected = curves.samples_to(target, regime).interval.median
-
-    def distance(other: Regime) -> tuple[float, int]:
-        return abs(log(other.batch_size / regime.batch_size)), abs(other.staleness - regime.staleness)
-
-    like = min(curves.measured(regime.method), key=distance)
-    trials = curves.by_regime[like]
-    reached = _over_trials(trials, target).median
-    stretch = expected / reached if isfinite(expected) and isfinite(reached) else 1.0
-    seen = sorted({samples for trial in trials for samples, _ in trial.points})
-    return tuple((samples * stretch, _spread([trial.accuracy_at(samples) for trial in trials])) for samples in seen)
-
-
-def _spread(values: Sequence[float]) -> Interval:
-    return Interval(median=statistics.median(values), low=min(values), high=max(values))
-
-
 def _over_trials(trials: Iterable[Trial], target: float) -> Interval:
-    return _spread([trial.samples_to(target) for trial in trials])
+    samples = [trial.samples_to(target) for trial in trials]
+    return Interval(median=statistics.median(samples), low=min(samples), high=max(samples))
 
 
 def _synchronous(curves: Curves, target: float, batch_size: int) -> Samples:

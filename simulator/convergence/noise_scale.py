@@ -24,8 +24,6 @@ from simulator.errors import require
 class GradientNoise:
     """Estimates at one moment of a training: |G|^2 and tr(S), after `samples` samples. Either may come out negative."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     samples: int
     squared_norm: float
     variance: float

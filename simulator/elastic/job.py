@@ -7,7 +7,9 @@ notice is too short for what must be done before, they fail at its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil, floor
@@ -51,216 +53,203 @@ def simulate_job(
     return _Job(scenario, profile, cluster, overheads, plan_of, policy, runtime).run()
 
 
+@dataclass(slots=True)
 class _Job:
-    def __init__(
-        self,
-        scenario: Scenario,
-        profile: Profile,
-        cluster: Cluster,
-        overheads: Overheads,
-        plan_of: PlanOf,
-        policy: str,
-        runtime: Runtime,
-    ) -> None:
-        self._runtime = runtime
-        self._scenario, self._profile, self._usual, self._overheads = scenario, profile, cluster, overheads
-        self._policy, self._conditions = policy, Conditions()
-        self._now_s, self._moment_s, self._dollars = 0.0, 0.0, 0.0
-        self._step, self._saved_step = 0, 0
-        self._segments: list[Segment] = []
-        self._incidents: list[Incident] = []
-        self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = count()
-        self._checkpoint_due_s = scenario.checkpoint_every_s
-        self._present: set[int] = set()
-        self._since_s: dict[int, float] = {}
-        self._arrive(set(scenario.first_members(cluster)))
+    """A job under way: what `simulate_job` is given, and how far it is."""
 
-        self._plan_of = plan_of
-        self._plans: dict[tuple[tuple[int, ...], Conditions, int], Placed] = {}
-        self._steps_s: dict[tuple[int, Conditions], float] = {}
-        self._placed: Placed | None = None
-        self._placed = self._planned(_sorted(self._present), self._conditions)
-        self._batch = self._placed.plan.batch_size
+    scenario: Scenario
+    profile: Profile
+    usual: Cluster
+    overheads: Overheads
+    plan_of: PlanOf
+    policy: str
+    runtime: Runtime
+    conditions: Conditions = field(default_factory=Conditions)
+    now_s: float = 0.0
+    moment_s: float = 0.0
+    dollars: float = 0.0
+    step: int = 0
+    saved_step: int = 0
+    segments: list[Segment] = field(default_factory=list)
+    incidents: list[Incident] = field(default_factory=list)
+    queue: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
+    order: Iterator[int] = field(default_factory=count)
+    checkpoint_due_s: float = field(init=False)
+    present: set[int] = field(default_factory=set)
+    since_s: dict[int, float] = field(default_factory=dict)
+    plans: dict[tuple[tuple[int, ...], Conditions, int], Placed] = field(default_factory=dict)
+    steps_s: dict[tuple[int, Conditions], float] = field(default_factory=dict)
+    placed: Placed | None = None
+    batch: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.checkpoint_due_s = self.scenario.checkpoint_every_s
+        self._arrive(set(self.scenario.first_members(self.usual)))
+        self.placed = self._planned(self.present)
+        self.batch = self.placed.plan.batch_size
 
     def run(self) -> Account:
-        end_s = self._scenario.duration_s
-        for event in self._scenario.events:
-            self._at(event.at_s, lambda event=event: self._handle(event))  # type: ignore[misc]
-        while self._queue and self._queue[0][0] < end_s:
-            self._moment_s, _, action = heappop(self._queue)
-            self._train_until(self._moment_s)
+        end_s = self.scenario.duration_s
+        for event in self.scenario.events:
+            self._at(event.at_s, partial(self._handle, event))
+        while self.queue and self.queue[0][0] < end_s:
+            self.moment_s, _, action = heappop(self.queue)
+            self._train_until(self.moment_s)
             action()
         self._train_until(end_s)
-        self._spend(max(end_s - self._now_s, 0.0), "train")
-        self._depart(set(self._present), self._now_s)
+        self._spend(max(end_s - self.now_s, 0.0), "train")
+        self._depart(set(self.present), self.now_s)
         return Account(
-            policy=self._policy,
-            duration_s=self._now_s,
-            samples=self._step * self._batch,
-            dollars=self._dollars,
-            segments=tuple(self._segments),
-            incidents=tuple(self._incidents),
+            policy=self.policy,
+            duration_s=self.now_s,
+            samples=self.step * self.batch,
+            dollars=self.dollars,
+            segments=tuple(self.segments),
+            incidents=tuple(self.incidents),
         )
 
-    # Time.
-
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
-        heappush(self._queue, (moment_s, next(self._order), action))
+        heappush(self.queue, (moment_s, next(self.order), action))
 
     def _spend(self, seconds: float, what: str, rate: float = 0.0) -> None:
         """Let time pass; `rate` is in samples/s."""
         if seconds <= 0:
             return
-        members = len(self._placed.members) if self._placed else 0
-        start_s, self._now_s = self._now_s, self._now_s + seconds
-        self._segments.append(
-            Segment(start_s=start_s, end_s=self._now_s, what=what, devices=members, samples_per_s=rate)
-        )
+        members = len(self.placed.members) if self.placed else 0
+        start_s, self.now_s = self.now_s, self.now_s + seconds
+        self.segments.append(Segment(start_s=start_s, end_s=self.now_s, what=what, devices=members, samples_per_s=rate))
 
     def _train_until(self, moment_s: float) -> None:
         """Whole steps that end by `moment_s`, with checkpoints between them."""
-        while self._now_s < moment_s:
-            if self._placed is None:
-                self._spend(moment_s - self._now_s, "idle")
+        while self.now_s < moment_s:
+            if self.placed is None:
+                self._spend(moment_s - self.now_s, "idle")
                 return
-            if self._checkpoint_due_s <= self._now_s:
-                self._checkpoint()
+            if self.checkpoint_due_s <= self.now_s:
+                self._spend(self._pricing.checkpoint_s(self.placed), "checkpoint")
+                self._note_checkpoint()
                 continue
-            whole = floor((moment_s - self._now_s) / self._step_s + _ROUNDING)
-            due = (self._checkpoint_due_s - self._now_s) / self._step_s
+            whole = floor((moment_s - self.now_s) / self._step_s + _ROUNDING)
+            due = (self.checkpoint_due_s - self.now_s) / self._step_s
             steps = whole if due >= whole else ceil(due - _ROUNDING)
             self._advance(steps)
             if steps == whole:
                 return
 
     def _advance(self, steps: int) -> None:
-        self._step += steps
-        self._spend(steps * self._step_s, "train", self._batch / self._step_s)
+        self.step += steps
+        self._spend(steps * self._step_s, "train", self.batch / self._step_s)
 
     def _finish_step(self) -> None:
         """End the step that is in flight at this moment."""
-        if self._placed is not None and self._now_s < self._moment_s - _ROUNDING:
+        if self.placed is not None and self.now_s < self.moment_s - _ROUNDING:
             self._advance(1)
 
-    def _checkpoint(self) -> None:
-        assert self._placed is not None
-        self._spend(self._pricing.checkpoint_s(self._placed), "checkpoint")
-        self._note_checkpoint()
-
     def _note_checkpoint(self) -> None:
-        self._saved_step = self._step
-        self._checkpoint_due_s = self._now_s + self._scenario.checkpoint_every_s
+        self.saved_step = self.step
+        self.checkpoint_due_s = self.now_s + self.scenario.checkpoint_every_s
 
     @property
     def _step_s(self) -> float:
-        assert self._placed is not None
-        return self._seconds(self._placed)
+        assert self.placed is not None
+        return self._seconds(self.placed)
 
     def _seconds(self, placed: Placed) -> float:
         """The steady step of a plan under the present conditions, simulated once."""
-        key = id(placed), self._conditions
-        if key not in self._steps_s:
-            cluster = select(self._conditions.applied(self._usual), placed.members)
-            self._steps_s[key] = step_seconds(self._profile, cluster, placed.plan, self._runtime)
-        return self._steps_s[key]
+        key = id(placed), self.conditions
+        if key not in self.steps_s:
+            cluster = select(self.conditions.applied(self.usual), placed.members)
+            self.steps_s[key] = step_seconds(self.profile, cluster, placed.plan, self.runtime)
+        return self.steps_s[key]
 
-    def _planned(self, members: tuple[int, ...], conditions: Conditions) -> Placed:
-        old = self._placed if self._scenario.migration else None
-        key = members, conditions, id(old)
-        if key not in self._plans:
-            cluster = select(conditions.applied(self._usual), members)
-            plan = self._plan_of(cluster, renumbered(old, members) if old else None)
-            self._plans[key] = Placed(plan=plan, members=members)
-        return self._plans[key]
+    def _planned(self, devices: Iterable[int]) -> Placed:
+        """The plan on these devices under the present conditions."""
+        members, old = tuple(sorted(devices)), self.placed if self.scenario.migration else None
+        key = members, self.conditions, id(old)
+        if key not in self.plans:
+            cluster = select(self.conditions.applied(self.usual), members)
+            plan = self.plan_of(cluster, renumbered(old, members) if old else None)
+            self.plans[key] = Placed(plan=plan, members=members)
+        return self.plans[key]
 
     @property
     def _pricing(self) -> Reconfiguration:
-        cluster = self._conditions.applied(self._usual)
-        return Reconfiguration(profile=self._profile, cluster=cluster, overheads=self._overheads)
-
-    # Events.
+        cluster = self.conditions.applied(self.usual)
+        return Reconfiguration(profile=self.profile, cluster=cluster, overheads=self.overheads)
 
     def _handle(self, event: Event) -> None:
-        named = numbers_of(self._usual, event.devices)
-        if event.event == "join":
-            self._join(event, named)
-        elif event.event == "leave":
-            self._leave(event, named)
-        elif event.event == "vanish":
-            self._vanish(event, named)
-        else:
-            self._change_conditions(event, named)
+        devices_change = {"join": self._join, "leave": self._leave, "vanish": self._vanish}
+        devices_change.get(event.event, self._change_conditions)(event, numbers_of(self.usual, event.devices))
 
     def _arrive(self, named: set[int]) -> None:
-        self._present |= named
-        self._since_s |= dict.fromkeys(named, self._moment_s)
+        self.present |= named
+        self.since_s |= dict.fromkeys(named, self.moment_s)
 
     def _depart(self, named: set[int], moment_s: float) -> None:
         """Devices go, and what they cost since they came is paid."""
-        for device in named & self._present:
-            price = self._usual.devices[device].dollars_per_hour or 0.0
-            self._dollars += price * (moment_s - self._since_s[device]) / 3600
-        self._present -= named
+        for device in named & self.present:
+            price = self.usual.devices[device].dollars_per_hour or 0.0
+            self.dollars += price * (moment_s - self.since_s[device]) / 3600
+        self.present -= named
 
     def _join(self, event: Event, named: set[int]) -> None:
         self._arrive(named)
-        self._conditions = self._conditions.with_speeds(named, 1.0)
-        if self._placed is None or self._policy == "restart":
+        self.conditions = self.conditions.with_speeds(named, 1.0)
+        if self.placed is None or self.policy == "restart":
             self._admit(event, named)
         else:
-            new = self._planned(_sorted({*self._placed.members, *named}), self._conditions)
-            starting_s = ordered_sum(self._pricing.live(self._placed, new).beside_s.values())
-            self._at(max(self._moment_s, self._now_s) + starting_s, lambda: self._admit(event, named))
+            new = self._planned({*self.placed.members, *named})
+            starting_s = ordered_sum(self._pricing.live(self.placed, new).beside_s.values())
+            self._at(max(self.moment_s, self.now_s) + starting_s, lambda: self._admit(event, named))
 
     def _admit(self, event: Event, named: set[int]) -> None:
         """Let devices in, those that are still there: under live, once their processes have started."""
         self._finish_step()
-        old, here = self._placed, named & self._present
+        old, here = self.placed, named & self.present
         if here and old is None:
-            new = self._planned(_sorted(here), self._conditions)
+            new = self._planned(here)
             self._apply(event, self._pricing.resume(new), new)
         elif here and old is not None:
-            new = self._planned(_sorted({*old.members, *here}), self._conditions)
-            restarts = self._policy == "restart"
+            new = self._planned({*old.members, *here})
+            restarts = self.policy == "restart"
             self._apply(event, self._pricing.restart(new) if restarts else self._pricing.live(old, new), new)
 
     def _leave(self, event: Event, named: set[int]) -> None:
-        old, deadline_s = self._placed, event.at_s + event.notice_s
+        old, deadline_s = self.placed, event.at_s + event.notice_s
         if old is None or not named & set(old.members):
-            self._depart(named, self._moment_s)
+            self._depart(named, self.moment_s)
             return
         new = self._without(named)
         change = self._leaving(old, new)
         needed_s = change.parts_s.get(WRITE, change.pause_s)
-        if max(self._moment_s, self._now_s) + self._step_s + needed_s > deadline_s:
-            self._at(deadline_s, lambda: self._vanish(event, named & self._present))
+        if max(self.moment_s, self.now_s) + self._step_s + needed_s > deadline_s:
+            self._at(deadline_s, lambda: self._vanish(event, named & self.present))
             return
         self._finish_step()
         self._apply(event, change, new)
-        self._depart(named, self._now_s)
+        self._depart(named, self.now_s)
 
     def _without(self, named: set[int]) -> Placed | None:
         """The plan of the members that are not named; None where that leaves nobody."""
-        staying = _sorted(set(self._placed.members) - named) if self._placed else ()
-        return self._planned(staying, self._conditions) if staying else None
+        staying = set(self.placed.members) - named if self.placed else ()
+        return self._planned(staying) if staying else None
 
     def _leaving(self, old: Placed, new: Placed | None) -> Change:
         if new is None:
             return Change(policy="suspend", parts_s={WRITE: self._pricing.checkpoint_s(old)})
-        return self._pricing.restart(new) if self._policy == "restart" else self._pricing.shrink(old, new)
+        return self._pricing.restart(new) if self.policy == "restart" else self._pricing.shrink(old, new)
 
     def _vanish(self, event: Event, named: set[int]) -> None:
-        self._depart(named, self._moment_s)
-        old = self._placed
+        self._depart(named, self.moment_s)
+        old = self.placed
         if old is None or not named & set(old.members):
             return
-        lost_s = max(self._moment_s - self._now_s, 0.0)
+        lost_s = max(self.moment_s - self.now_s, 0.0)
         self._spend(lost_s, "lost step")
         new = self._without(named)
         if new is None:
             change = Change(policy="suspend", parts_s={}, rolls_back=True)
-        elif self._policy == "restart":
+        elif self.policy == "restart":
             change = self._pricing.restart(new, planned=False)
         else:
             change = self._pricing.recover(old, new, named)
@@ -270,15 +259,15 @@ class _Job:
         """From the next step on; a live job takes a new plan where it is faster."""
         self._finish_step()
         if event.event == "slow":
-            self._conditions = self._conditions.with_speeds(named, event.to)
+            self.conditions = self.conditions.with_speeds(named, event.to)
         else:
-            self._conditions = self._conditions.with_tier(event.tier, event.to)
-        old = self._placed
+            self.conditions = self.conditions.with_tier(event.tier, event.to)
+        old = self.placed
         if old is None:
             return
-        new = self._planned(old.members, self._conditions)
+        new = self._planned(old.members)
         faster = self._seconds(new) < self._seconds(old) * (1 - _ROUNDING)
-        if self._policy == "live" and faster:
+        if self.policy == "live" and faster:
             self._apply(event, self._pricing.rebalance(old, new), new)
         else:
             self._apply(event, Change(policy="none", parts_s={}), old)
@@ -288,11 +277,11 @@ class _Job:
         self._spend(change.pause_s, change.policy)
         if WRITE in change.parts_s:
             self._note_checkpoint()
-        repeated = self._step - self._saved_step if change.rolls_back else 0
-        self._step -= repeated
-        self._placed = new
+        repeated = self.step - self.saved_step if change.rolls_back else 0
+        self.step -= repeated
+        self.placed = new
         again_s = repeated * self._step_s if new else 0.0
-        self._incidents.append(
+        self.incidents.append(
             Incident(
                 at_s=event.at_s,
                 event=str(event),
@@ -301,14 +290,10 @@ class _Job:
                 beside_s=change.beside_s,
                 lost_step_s=lost_s,
                 again_s=again_s,
-                lost_samples=self._batch if lost_s > 0 else 0,
-                repeated_samples=repeated * self._batch,
+                lost_samples=self.batch if lost_s > 0 else 0,
+                repeated_samples=repeated * self.batch,
                 moved_bytes=change.moved_bytes,
                 devices=len(new.members) if new else 0,
-                samples_per_s=self._batch / self._step_s if new else 0.0,
+                samples_per_s=self.batch / self._step_s if new else 0.0,
             )
         )
-
-
-def _sorted(devices: set[int]) -> tuple[int, ...]:
-    return tuple(sorted(devices))

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +35,6 @@ WRITE, STOP, LAUNCH, FRAMEWORK, LEAVE, GROUPS, READ, MOVE, DETECT = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overheads:
     """The parts of a reconfiguration that do not depend on the plan, each as measured for one process."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     stop_s: float
     """From the last step to the end of the processes."""
@@ -126,15 +124,15 @@ class Reconfiguration:
     def live(self, old: Placed, new: Placed) -> Change:
         """Devices of `old` train on while the new ones start; then all pause to join and spread parameters."""
         joining = sorted(set(new.members) - set(old.members))
-        return self._moving("live", old, new, old.members, self._starting(joining))
+        return self._moving("live", old, new, self._starting(joining))
 
     def shrink(self, old: Placed, new: Placed) -> Change:
         """Devices of `new` go on without the others, which give what only they hold first."""
-        return self._moving("shrink", old, new, old.members, {})
+        return self._moving("shrink", old, new, {})
 
     def rebalance(self, old: Placed, new: Placed) -> Change:
         """The same devices under another plan."""
-        return self._moving("rebalance", old, new, old.members, {})
+        return self._moving("rebalance", old, new, {})
 
     def recover(self, old: Placed, new: Placed, vanished: Collection[int]) -> Change:
         """Devices of `new` go on after some of `old` vanished, by copies where there are any."""
@@ -150,10 +148,8 @@ class Reconfiguration:
         """Seconds to write a checkpoint."""
         return self.overheads.checkpoint_write.seconds(placed.plan.state_bytes(self.profile))
 
-    def _moving(
-        self, policy: str, old: Placed, new: Placed, available: Iterable[int], beside: Mapping[str, float]
-    ) -> Change:
-        moved = movement(self.profile, self.cluster, old, new, set(available))
+    def _moving(self, policy: str, old: Placed, new: Placed, beside: Mapping[str, float]) -> Change:
+        moved = movement(self.profile, self.cluster, old, new)
         regrouped = _groups(self.profile, old) != _groups(self.profile, new)
         groups = self._regrouping(old, new) if regrouped else {}
         parts = {**groups, MOVE: moved.seconds(self.cluster)}
@@ -168,9 +164,8 @@ class Reconfiguration:
         hosts = Counter(self.cluster.devices[device].host for device in devices)
         cores = self.cluster.host_cores
         crowding = max((count / cores.get(host, count) for host, count in hosts.items()), default=1.0)
-        return {name: seconds * max(crowding, 1.0) for name, seconds in (
-            (LAUNCH, self.overheads.launch_s), (FRAMEWORK, self.overheads.framework_s)
-        )}  # fmt: skip
+        alone_s = {LAUNCH: self.overheads.launch_s, FRAMEWORK: self.overheads.framework_s}
+        return {name: seconds * max(crowding, 1.0) for name, seconds in alone_s.items()}
 
 
 def _between(points: Mapping[int, float], devices: int) -> float:

@@ -29,7 +29,7 @@ from typing import Any, Literal
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError, require, require_name
 from simulator.units import parse_duration
 
 MOST_EVENTS = 10_000
@@ -40,8 +40,6 @@ POLICIES = ("live", "restart")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """Something that happens to devices, or to links of a tier."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     at: str
     """Since the start."""
@@ -113,8 +111,6 @@ class Conditions:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """A scenario as written; see the module."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     profile: str
     """A name or file."""
@@ -201,6 +197,5 @@ def numbers_of(cluster: Cluster, names: tuple[str, ...]) -> set[int]:
     """Numbers of the workers called `names`. Raises UnknownNameError."""
     known = {device.name: i for i, device in enumerate(cluster.devices[: cluster.workers])}
     for name in names:
-        if name not in known:
-            raise UnknownNameError.of(f"device of cluster {cluster.name}", name, known)
+        require_name(f"device of cluster {cluster.name}", name, known)
     return {known[name] for name in names}

@@ -37,7 +37,7 @@ from simulator.engine.compiled import (
 )
 from simulator.engine.graph_checks import check_dependencies
 from simulator.engine.reference import run_reference
-from simulator.errors import InputError, StuckError, UnknownNameError
+from simulator.errors import InputError, StuckError, require_name
 from simulator.network.token_buckets import depths_bytes, shaped
 from simulator.network.transfers import paths
 from simulator.runtime import IDEAL, Runtime
@@ -150,8 +150,7 @@ def engine_name(engine: str | None = None) -> str:
     wanted = engine or os.environ.get("SHARDSCOPE_ENGINE")
     if wanted is None:
         return "compiled" if is_available() else "reference"
-    if wanted not in ENGINES:
-        raise UnknownNameError.of("engine", wanted, ENGINES)
+    require_name("engine", wanted, ENGINES)
     if wanted == "compiled" and not is_available():
         raise InputError(f"engine is compiled: {missing_words()}; install a C compiler, or take the reference engine")
     return wanted

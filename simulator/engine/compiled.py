@@ -35,8 +35,6 @@ def missing_words() -> str:
 def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
     """Start and end of every task in seconds; infinite where a task never started or ended."""
     loaded = _load()
-    if loaded is None:
-        raise RuntimeError("is_available() is False")
     room = columns.kept.get(Room, lambda: Room.of(columns))
     start_s, end_s = np.empty(len(columns)), np.empty(len(columns))
     entered = room.enter(columns, start_s, end_s)
@@ -49,25 +47,19 @@ def run_compiled(columns: Columns) -> tuple[Floats, Floats]:
 
 def compiled_chain_s(graph: TaskGraph, seconds: Floats) -> float:
     """See `longest_chain_s`; the graph's dependencies are checked already."""
-    loaded = _load()
-    if loaded is None:
-        raise RuntimeError("is_available() is False")
     start = np.ascontiguousarray(graph.dependency_start)
     dependencies, seconds = np.ascontiguousarray(graph.dependencies), np.ascontiguousarray(seconds)
     end, following, stack = np.full(len(graph), -1.0), start.copy(), np.empty(len(graph), dtype=np.int64)
     arrays = (start, dependencies, seconds, end, following, stack)
-    return float(loaded.longest_chain(len(graph), *map(_address, arrays)))
+    return float(_load().longest_chain(len(graph), *map(_address, arrays)))
 
 
 def compiled_binding_chain(graph: TaskGraph, start_s: Floats, end_s: Floats, before: Ints) -> Ints:
     """See `binding_tasks`; the graph's dependencies are checked already."""
-    loaded = _load()
-    if loaded is None:
-        raise RuntimeError("is_available() is False")
     columns = (graph.dependency_start, graph.dependencies, start_s, end_s, before)
     arrays: list[Array] = [*map(np.ascontiguousarray, columns)]
     chain = np.empty(len(graph) + 1, dtype=np.int64)
-    count = loaded.binding_chain(len(graph), *map(_address, (*arrays, chain)))
+    count = _load().binding_chain(len(graph), *map(_address, (*arrays, chain)))
     return chain[:count]
 
 
@@ -100,9 +92,6 @@ def fill_stage_values(values: Floats, stage_s: Sequence[Sequence[Floats]], cut_s
     of shape (L+1, L+1). cut_s: before a device, shared so many ways, shape (devices, replicas+1, L+1). added: costs are
     added to values, otherwise the larger counts.
     """
-    loaded = _load()
-    if loaded is None:
-        raise RuntimeError("is_available() is False")
     devices, stages, replicas, bounds = (size - 1 for size in values.shape)
     arrays = {id(array): np.ascontiguousarray(array) for row in stage_s for array in row}
     addresses = {number: _address(array) for number, array in arrays.items()}
@@ -111,22 +100,19 @@ def fill_stage_values(values: Floats, stage_s: Sequence[Sequence[Floats]], cut_s
         table[device, 1 : 1 + len(row)] = [addresses[id(array)] for array in row]
     columns: list[Array] = [table, np.ascontiguousarray(cut_s), np.empty(bounds + 1), values]
     sizes = (bounds + 1, devices, replicas, stages, int(added))
-    loaded.stage_values(*sizes, *map(_address, columns))
+    _load().stage_values(*sizes, *map(_address, columns))
 
 
 def _call_by_row(
     name: str, owner: Ints, columns: tuple[Floats, Floats], owners: int, results: tuple[Array, ...]
 ) -> None:
     """A function of compiled_rows.h; owners are checked already."""
-    loaded = _load()
-    if loaded is None:
-        raise RuntimeError("is_available() is False")
     count = len(owner)
     inputs: list[Array] = [*map(np.ascontiguousarray, (owner, *columns))]
     rows = np.empty(owners + 2 + 2 * count, dtype=np.int64)  # first, order and room
     first = _address(rows)
     places = (first, first + rows.itemsize * (owners + 2), first + rows.itemsize * (owners + 2 + count))
-    getattr(loaded, name)(count, *map(_address, inputs), owners, *places, *map(_address, results))
+    getattr(_load(), name)(count, *map(_address, inputs), owners, *places, *map(_address, results))
 
 
 def _address(array: Array) -> int:
@@ -138,7 +124,8 @@ _missing: list[str] = []
 
 
 @cache
-def _load() -> ctypes.CDLL | None:
+def _load() -> Any:
+    """The library; None where there is none, see `is_available`."""
     try:
         return _typed(ctypes.CDLL(str(library())))
     except (NoLibraryError, OSError, AttributeError) as error:  # one that was shipped may be for another machine

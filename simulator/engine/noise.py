@@ -26,8 +26,6 @@ class Noise:
     stragglers: by device, how many times longer its tasks take. Same seed, same durations.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     jitter: float = 0.0
     variance_s: float = 0.0
     stragglers: Mapping[int, float] = field(default_factory=dict)

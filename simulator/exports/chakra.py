@@ -129,21 +129,8 @@ def _pairs_of(route: Route) -> dict[int, tuple[int, int]]:
 
 @lru_cache(maxsize=4096)
 def _group_of(route: Route) -> dict[int, tuple[int, ...]]:
-    return {rank: group for group in _groups(route) for rank in group}
+    """By rank its group among those that meet in a collective's route, one for each ring in it: what pairs join."""
+    import networkx as nx
 
-
-def _groups(route: Route) -> list[tuple[int, ...]]:
-    """The groups that meet in a collective's route, one for each ring in it: what its pairs join."""
-    first: dict[int, int] = {}
-
-    def root(rank: int) -> int:
-        while first.setdefault(rank, rank) != rank:
-            first[rank] = rank = first[first[rank]]
-        return rank
-
-    for source, target in route.pairs:
-        first[root(source)] = root(target)
-    joined: dict[int, list[int]] = {}
-    for rank in sorted(first):
-        joined.setdefault(root(rank), []).append(rank)
-    return [tuple(group) for group in joined.values()]
+    groups = [tuple(sorted(group)) for group in nx.connected_components(nx.Graph(route.pairs))]
+    return {rank: group for group in groups for rank in group}

@@ -9,7 +9,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
@@ -60,8 +60,7 @@ def launch_command(
 
     plan: says how many blocks each stage has. Raises UnknownNameError, InputError where it cannot run the grid.
     """
-    if runtime not in LAUNCHED:
-        raise UnknownNameError.of("runtime", runtime, LAUNCHED)
+    require_name("runtime", runtime, LAUNCHED)
     launch = Launch(card=card, grid=grid, accelerator=accelerator, blocks=stage_blocks(card, plan) if plan else ())
     module = importlib.import_module(f"simulator.exports.{runtime}")
     command: str = module.command(launch)

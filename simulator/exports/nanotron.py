@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.exports.launch import Launch
 
 
@@ -60,8 +60,7 @@ def _check(launch: Launch) -> None:
             f"stage on "
             f"each device by itself and shares states over all replicas; take megatron"
         )
-    if grid.expert > 1:
-        raise InputError(f"expert is {grid.expert}: nanotron 0.4 lays its mesh out for 1; take megatron")
+    require(grid.expert == 1, "expert", grid.expert, "nanotron 0.4 lays its mesh out for 1; take megatron")
     if launch.precision != "bf16":
         raise InputError(f"accelerator is {launch.accelerator}: nanotron's attention needs bf16; take megatron")
     own = (

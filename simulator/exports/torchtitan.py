@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
@@ -48,7 +48,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
     """The script, to be completed by what it trains: torchtitan's module, its configuration, tokens of a sequence."""
-    shard, workers = _sharded(plan, shape), len(set(shape.homes))
+    shard = (plan.states.group or shape.data) if plan.states.stage == 3 else 1  # replicas that share parameters out
+    workers = len(set(shape.homes))
     stages = (
         [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] if workers > 1 else []
     )
@@ -78,11 +79,6 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
             "",
         ]
     )
-
-
-def _sharded(plan: Plan, shape: PlanShape) -> int:
-    """Over how many replicas parameters are shared out."""
-    return (plan.states.group or shape.data) if plan.states.stage == 3 else 1
 
 
 def _modules(shape: PlanShape) -> list[list[str]]:
@@ -138,8 +134,7 @@ def _check_grid(launch: Launch) -> None:
     card, grid = launch.card, launch.grid
     if card.name not in CONFIGURATIONS:
         raise InputError(f"card {card.name}: torchtitan has no configuration of it; has {', '.join(CONFIGURATIONS)}")
-    if launch.precision != "bf16":
-        raise InputError(f"accelerator is {launch.accelerator}: torchtitan trains in bf16; take megatron")
+    require(launch.precision == "bf16", "accelerator", launch.accelerator, "torchtitan trains in bf16; take megatron")
     if grid.zero_stage == 1 and grid.replicas > 1:
         raise InputError("zero_stage is 1: torchtitan shards all states or none; take zero_stage 2 or megatron")
     if grid.zero_stage == 0 and grid.context > 1:
@@ -150,8 +145,7 @@ def _check_grid(launch: Launch) -> None:
             f"whole "
             f"blocks, and splits stages by itself; take megatron"
         )
-    if grid.chunks > 2:
-        raise InputError(f"chunks is {grid.chunks}: torchtitan gives a device two stages; take chunks 2 or megatron")
+    require(grid.chunks <= 2, "chunks", grid.chunks, "torchtitan gives a device two stages; take chunks 2 or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
     if region % grid.expert:
         raise InputError(

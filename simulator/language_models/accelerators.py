@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from simulator.errors import UnknownNameError
+from simulator.errors import require_name
 
 GIB = 2**30
 MIB = 2**20
@@ -153,8 +153,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {sheet.name: sheet for sheet in _SHEET
 
 def accelerator(name: str) -> Accelerator:
     """The GPU called `name`. Raises UnknownNameError."""
-    if name not in ACCELERATORS:
-        raise UnknownNameError.of("accelerator", name, ACCELERATORS)
+    require_name("accelerator", name, ACCELERATORS)
     return ACCELERATORS[name]
 
 

@@ -1,4 +1,4 @@
-"""The operators of a decoder, on one device of a tensor-parallel group with sequence parallelism.
+"""The operators of a decoder, each computed whole on one device; `BlockOperator.part` is a device's share of one.
 
 An operator is a matrix product, the attention, or work that memory traffic decides. Traffic counts what runtimes that
 do not compile the network read and write in forward and backward, in bytes of bf16 per token, from the operators
@@ -72,8 +72,6 @@ class BlockOperator:
     parameters: int = 0
     traffic_bytes: float = 0.0
     """Of both passes."""
-    output_channels: int = 0
-    """Per token, before any split by sequence."""
     saved_bytes: float = 0.0
     """What forward keeps for backward."""
 
@@ -98,75 +96,60 @@ class BlockOperator:
 
 
 def block_operators(
-    card: ModelCard,
-    tokens: float,
-    tensor: int = 1,
-    *,
-    expert: int = 1,
-    fused_activation: bool = True,
-    sequence_first: bool = True,
+    card: ModelCard, tokens: float, *, fused_activation: bool = True, sequence_first: bool = True
 ) -> Iterator[BlockOperator]:
-    """The operators of one block of `card` for `tokens` of a micro-batch on one device, in order; of a mixture, of a
-    block with experts, and behind them those of the feed-forward layer that every token takes.
+    """The operators of one block of `card` for `tokens` of a micro-batch, in order; of a mixture, of a block with
+    experts, and behind them those of the feed-forward layer that every token takes.
 
-    `expert` devices share the experts, every one with as many tokens. Without fused_activation the activation's output
-    is kept as well as its product with the other half, and rotary positions take several kernels. sequence_first: an
-    attention changes layouts.
+    Without fused_activation the activation's output is kept as well as its product with the other half, and rotary
+    positions take several kernels. sequence_first: an attention changes layouts.
     """
     h, q, k, v = card.hidden, card.query_channels, card.key_channels, card.value_channels
     made, latents = card.attention_channels, card.latent.channels if card.latent else 0
-    keys, values = max(k / tensor, k / card.key_heads), max(v / tensor, v / card.key_heads)
-    norm, normed = norm_operator(card, tokens, tensor, card.norms / 2), bool(card.query_key_norm)
+    norm, normed = norm_operator(card, tokens, card.norms / 2), bool(card.query_key_norm)
     rotary = FUSED_ROTARY_TRAFFIC if fused_activation else ROTARY_TRAFFIC
     moved = SPLIT_TRAFFIC + (0 if card.positions else rotary) + (LAYOUT_TRAFFIC if sequence_first else 0)
-    add = BlockOperator(
-        name="add", kind="add", output_channels=h, traffic_bytes=ADD_TRAFFIC * tokens * h / tensor
-    )  # fmt: skip
+    add = BlockOperator(name="add", kind="add", traffic_bytes=ADD_TRAFFIC * tokens * h)
+    kept, biased = 2 * tokens * h + 4 * tokens * latents, card.biases or card.qkv_biases
     yield norm
-    yield _linear(
-        "qkv", tokens, h, card.qkv_matrices / h / tensor, output_channels=q + k + v,
-        saved=2 * tokens * h / tensor + 4 * tokens * latents, bias=card.biases or card.qkv_biases,
-    )  # fmt: skip
+    yield _linear("qkv", tokens, h, card.qkv_matrices / h, saved=kept, bias=biased)
     yield BlockOperator(
-        name="attention", kind="attention", output_channels=made,
+        name="attention", kind="attention",
         shape=AttentionShape(
-            sequences=tokens / card.sequence, length=card.sequence, heads=card.heads / tensor,
+            sequences=tokens / card.sequence, length=card.sequence, heads=card.heads,
             width=(q + made) / 2 / card.heads, share=card.attention_share,
         ),
-        traffic_bytes=(moved * q + NORMED_TRAFFIC * normed * (q + k)) * tokens / tensor,
-        saved_bytes=tokens * (2 * q / tensor + 2 * (keys + values) + 4 * card.heads / tensor),
+        traffic_bytes=(moved * q + NORMED_TRAFFIC * normed * (q + k)) * tokens,
+        saved_bytes=tokens * (2 * q + 2 * (k + v) + 4 * card.heads),
     )  # fmt: skip
-    yield _linear(
-        "output", tokens, made / tensor, h, output_channels=h, saved=2 * tokens * made / tensor, bias=card.biases
-    )
+    yield _linear("output", tokens, made, h, saved=2 * tokens * made, bias=card.biases)
     yield add
     yield norm
+    active, copies = card.experts_per_token or 1, card.experts or 1
     yield from feed_forward_operators(
-        card, tokens, card.ffn, tensor, active=card.experts_per_token or 1, copies=card.experts // expert or 1,
-        fused_activation=fused_activation,
-    )  # fmt: skip
+        card, tokens, card.ffn, active=active, copies=copies, fused_activation=fused_activation
+    )
     yield add
     if card.shared_ffn:
-        yield from feed_forward_operators(
-            card, tokens, card.shared_ffn, tensor, fused_activation=fused_activation, reads=False
-        )
+        yield from feed_forward_operators(card, tokens, card.shared_ffn, fused_activation=fused_activation, reads=False)
 
 
-def norm_operator(card: ModelCard, tokens: float, tensor: int = 1, norms: float = 1.0) -> BlockOperator:
+def norm_operator(card: ModelCard, tokens: float, norms: float = 1.0) -> BlockOperator:
     """One norm, or so many of them."""
     h = card.hidden
     return BlockOperator(
-        name="norm", kind="norm", parameters=round(norms * card.norm_vectors * h), output_channels=h,
-        traffic_bytes=norms * NORM_TRAFFIC * tokens * h / tensor,
-        saved_bytes=norms * (2 * tokens * h + 4 * tokens) / tensor,
-    )  # fmt: skip
+        name="norm",
+        kind="norm",
+        parameters=round(norms * card.norm_vectors * h),
+        traffic_bytes=norms * NORM_TRAFFIC * tokens * h,
+        saved_bytes=norms * (2 * tokens * h + 4 * tokens),
+    )
 
 
 def feed_forward_operators(
     card: ModelCard,
     tokens: float,
     channels: int,
-    tensor: int = 1,
     *,
     active: int = 1,
     copies: int = 1,
@@ -175,50 +158,31 @@ def feed_forward_operators(
 ) -> Iterator[BlockOperator]:
     """The matrices of a feed-forward layer of so many channels and what stands between them; of `copies` experts of
     which a token takes `active`. reads: it keeps what it reads, which nobody else does."""
-    h, wide = card.hidden, (2 if card.gated else 1) * channels
+    h, wide, rows = card.hidden, (2 if card.gated else 1) * channels, tokens * active
     gated = FUSED_GATED_TRAFFIC if fused_activation else GATED_TRAFFIC
-    yield _linear(
-        "gate_up", tokens * active, h, wide / tensor, output_channels=wide, saved=2 * tokens * h / tensor * reads,
-        copies=copies, bias=card.biases,
-    )  # fmt: skip
+    yield _linear("gate_up", rows, h, wide, saved=2 * tokens * h * reads, copies=copies, bias=card.biases)
     yield BlockOperator(
-        name="activation", kind="activation", output_channels=channels * active,
-        traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * tokens * active * channels / tensor,
-        saved_bytes=2 * tokens * active * (wide + (0 if fused_activation else channels)) / tensor,
-    )  # fmt: skip
-    yield _linear(
-        "down", tokens * active, channels / tensor, h, output_channels=h, saved=2 * tokens * active * channels / tensor,
-        copies=copies, bias=card.biases,
-    )  # fmt: skip
-
-
-def head_operator(card: ModelCard, tokens: float, tensor: int = 1) -> BlockOperator:
-    """The matrix that makes logits; where it is tied to the embedding its table is counted here too."""
-    vocabulary = card.vocabulary / tensor
-    return _linear(
-        "head",
-        tokens,
-        card.hidden,
-        vocabulary,
-        output_channels=card.vocabulary,
-        saved=2 * tokens * card.hidden / tensor,
+        name="activation",
+        kind="activation",
+        traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * rows * channels,
+        saved_bytes=2 * rows * (wide + (0 if fused_activation else channels)),
     )
+    yield _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies, bias=card.biases)
+
+
+def head_operator(card: ModelCard, tokens: float) -> BlockOperator:
+    """The matrix that makes logits; where it is tied to the embedding its table is counted here too."""
+    return _linear("head", tokens, card.hidden, card.vocabulary, saved=2 * tokens * card.hidden)
 
 
 def _linear(
-    name: str,
-    tokens: float,
-    inputs: float,
-    outputs: float,
-    *,
-    output_channels: int,
-    saved: float,
-    copies: int = 1,
-    bias: bool = False,
+    name: str, tokens: float, inputs: float, outputs: float, *, saved: float, copies: int = 1, bias: bool = False
 ) -> BlockOperator:
-    shape = ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies)
     return BlockOperator(
-        name=name, kind="linear", shape=shape,
-        traffic_bytes=BIAS_TRAFFIC * bias * tokens * outputs, parameters=round(inputs * outputs) * copies,
-        output_channels=output_channels, saved_bytes=saved,
-    )  # fmt: skip
+        name=name,
+        kind="linear",
+        shape=ProductShape(rows=tokens / copies, inputs=inputs, outputs=outputs, groups=copies),
+        parameters=round(inputs * outputs) * copies,
+        traffic_bytes=BIAS_TRAFFIC * bias * tokens * outputs,
+        saved_bytes=saved,
+    )

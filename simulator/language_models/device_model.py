@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from simulator.errors import InputError, UnknownNameError, require, require_from_0
+from simulator.errors import InputError, require, require_from_0, require_name
 from simulator.language_models.accelerators import Accelerator
 from simulator.language_models.block import ACCUMULATION_TRAFFIC, AttentionShape, BlockOperator, ProductShape
 from simulator.language_models.kernels import (
@@ -36,8 +36,6 @@ IN_8_BITS = ("qkv", "output", "gate_up", "down")
 class DeviceModel:
     """What a training runtime makes of a GPU's kernels. Raises InputError on a share of 0 or less, unknown names."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     matmul_efficiency: float = 1.0
     """Rate of matrix products over what `kernels` says of them: their neighbours take power, memory and processors."""
     precision: Literal["bf16", "fp8", "fp8-block", "mxfp8"] = "bf16"
@@ -60,10 +58,8 @@ class DeviceModel:
 
     def __post_init__(self) -> None:
         kernels = (*ATTENTION_SHARES, SCORES)
-        if self.attention_kernel not in kernels:
-            raise UnknownNameError.of("attention kernel", self.attention_kernel, kernels)
-        if self.precision not in CASTS:
-            raise UnknownNameError.of("precision", self.precision, CASTS)
+        require_name("attention kernel", self.attention_kernel, kernels)
+        require_name("precision", self.precision, CASTS)
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, str | bool):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.language_models.model_card import LatentAttention, ModelCard
 
 LONGEST_SEQUENCE = 8192
@@ -74,8 +74,7 @@ def card_of_config(content: Any, name: str) -> ModelCard:
     nested = content.get("text_config")
     fields = nested if isinstance(nested, dict) and "hidden_size" in nested else content
     kind = fields.get("model_type") or content["model_type"]
-    if kind not in TYPES:
-        raise UnknownNameError.of("model_type", kind, TYPES)
+    require_name("model_type", kind, TYPES)
     read = _ConfigFields(fields)
     made = TYPES[kind](read)
     most = made.pop("sequence", None) or read("max_position_embeddings")

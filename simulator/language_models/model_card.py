@@ -16,8 +16,6 @@ MOST_BLOCKS = 2_000
 class LatentAttention:
     """Queries, keys and values made of latents (DeepSeek-V2, arXiv 2405.04434). Channels of a token, or of a head."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     query_rank: int = 0
     """Channels of the queries' latent; 0: queries are made of the hidden channels."""
     key_rank: int
@@ -38,8 +36,6 @@ class LatentAttention:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """A decoder-only transformer. Raises InputError on a count below 1 or heads that do not divide."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     layers: int

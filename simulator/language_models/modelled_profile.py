@@ -118,18 +118,15 @@ def modelled_profile(
         first = made[key]
         own = replace(first, name=shape.name, inputs=shape.inputs, tied_to=shape.tied_to, geometry=shape.geometry)
         layers.append(own)
+    unsure = f", of which no step was compared: {gpu.uncertainty:.0%} less sure" if gpu.uncertainty else ""
     return Profile(
         model=card.name, device=gpu.kind, batch_size=batch_size, dtype="bfloat16", command=command, source=card.source,
         layers=tuple(layers),
         software={"stack": stack_source or stack.name, "precision": stack.device.precision}
         | ({"stack_by": NEAREST} if stack.by_default else {}),
         notes=f"modelled, not measured: {gpu.source}; products at {gpu.sustained_share:.0%} of its peak "
-        f"({gpu.sustained_source}){_unsure(gpu)}; software of {stack.name} ({stack.source or 'stated'})",
+        f"({gpu.sustained_source}){unsure}; software of {stack.name} ({stack.source or 'stated'})",
     )  # fmt: skip
-
-
-def _unsure(gpu: Accelerator) -> str:
-    return f", of which no step was compared: {gpu.uncertainty:.0%} less sure" if gpu.uncertainty else ""
 
 
 def _layers(card: ModelCard, samples: int, stack: TrainingStack) -> Iterator[LayerShape]:
@@ -293,13 +290,8 @@ def _seconds(
     return _rounded(forward_s * shape.share), _rounded(backward_s * shape.share)
 
 
-def _point(
-    samples: int, seconds: tuple[float, float], channel_fraction: float = 1.0, input_channel_fraction: float = 1.0
-) -> ScalingPoint:
-    return ScalingPoint(
-        batch_size=samples, channel_fraction=channel_fraction, input_channel_fraction=input_channel_fraction,
-        forward_s=seconds[0], backward_s=seconds[1],
-    )  # fmt: skip
+def _point(samples: int, seconds: tuple[float, float], **fractions: float) -> ScalingPoint:
+    return ScalingPoint(batch_size=samples, forward_s=seconds[0], backward_s=seconds[1], **fractions)
 
 
 def _rounded(seconds: float) -> float:

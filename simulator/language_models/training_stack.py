@@ -9,7 +9,7 @@ from math import log
 from pathlib import Path
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.files import is_path, read_json, to_json, write_text_atomic
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
@@ -26,8 +26,6 @@ NEAREST = "nearest GPU"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStack:
     """A GPU, a device model and a runtime, measured together. Raises InputError on unknown names."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     accelerator: str
@@ -60,8 +58,7 @@ class TrainingStack:
 
     def __post_init__(self) -> None:
         accelerator(self.accelerator)
-        if self.optimizer not in OPTIMIZERS:
-            raise UnknownNameError.of("optimizer", self.optimizer, OPTIMIZERS)
+        require_name("optimizer", self.optimizer, OPTIMIZERS)
         self.states(0)
 
     def with_precision(self, name: str | None) -> TrainingStack:
@@ -184,8 +181,7 @@ def stacks() -> tuple[str, ...]:
 def read_stack(source: str | Path) -> TrainingStack:
     """The stack in a JSON file, or that of a name such as "nanotron-h100". Raises as `read_json` does."""
     if not is_path(source):
-        if str(source) not in stacks():
-            raise UnknownNameError.of("training stack (and no such file)", str(source), stacks())
+        require_name("training stack (and no such file)", str(source), stacks())
         source = Path(str(_folder() / f"{source}.json"))
     return read_json(Path(source), TrainingStack)
 

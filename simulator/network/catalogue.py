@@ -17,7 +17,7 @@ from simulator import files
 from simulator.cluster import AchievedShare, Cluster, Device
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
-from simulator.errors import InputError, UnknownNameError, require, require_from_0
+from simulator.errors import InputError, require, require_from_0, require_name
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
@@ -28,8 +28,6 @@ MOST_DEVICES = 131_072
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
     """How points of a tier are joined, and where its numbers come from."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     what: str
     """In words."""
@@ -69,8 +67,6 @@ class Join:
 class Node:
     """One machine: how many devices it has and what they are."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     devices: int
     """How many."""
     kind: str
@@ -92,8 +88,6 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """A kind of node, and how nodes are joined."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     name: str
     """What commands call it."""
@@ -176,16 +170,13 @@ def presets() -> tuple[str, ...]:
 @cache
 def read_preset(name: str) -> Preset:
     """The preset called `name`. Raises UnknownNameError when there is none."""
-    if name not in presets():
-        raise UnknownNameError.of("cluster (and no such file)", name, presets())
+    require_name("cluster (and no such file)", name, presets())
     return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFile(Cluster):
     """A cluster file: the cluster, and the runtime that was measured on it."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     runtime: Runtime = IDEAL
     """Measured with it."""

@@ -30,8 +30,6 @@ class Wire:
     parallel ones it is, of which a message has one, and gets message_bytes_per_s (None: what collectives get of it).
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     bandwidth_bytes_per_s: float
     latency_s: float = 0.0
     tier: str = "link"

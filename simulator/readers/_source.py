@@ -116,6 +116,16 @@ class Options:
         return texts, len(unread) - len(named)
 
 
+def count_in(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
+    """A whole number of a file's section. Raises InputError where there is none and no default."""
+    value = section.get(name, default)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InputError(f"{name} is {value!r}: it is a whole number")
+    return value
+
+
 def grid_of(
     source: Source, *, tensor: int = 1, pipeline: int = 1, context: int = 1, batch: int | None = None,
     microbatch: int = 1, accumulation: int | None = None, **fields: Any,

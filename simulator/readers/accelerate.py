@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
-from simulator.errors import InputError
-from simulator.readers._source import Source, StartedRun, grid_of
+from simulator.readers._source import Source, StartedRun, count_in, grid_of
 
 STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "1": 3, "2": 2, "3": 0}
 
@@ -21,7 +18,7 @@ def read(source: Source) -> StartedRun:
     content = source.content
     fsdp = content.get("fsdp_config")
     fsdp = fsdp if isinstance(fsdp, dict) else {}
-    processes, machines = _count(content, "num_processes"), _count(content, "num_machines") or 1
+    processes, machines = count_in(content, "num_processes", 0), count_in(content, "num_machines", 0) or 1
     if processes:
         source = replace(source, nodes=machines, processes=processes // machines)
     named = str(fsdp.get("fsdp_sharding_strategy", "FULL_SHARD")).upper()
@@ -38,10 +35,3 @@ def read(source: Source) -> StartedRun:
         runtime="fsdp2", card=source.read_card(), grid=grid,
         precision=precision, unread=(*offloads, "micro-batch: one sequence is taken"),
     )  # fmt: skip
-
-
-def _count(content: Mapping[str, Any], name: str) -> int:
-    value = content.get(name, 0)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} is {value!r}: it is a whole number")
-    return value

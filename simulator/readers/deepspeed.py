@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from simulator.readers._source import Options, Source, StartedRun, grid_of
 
@@ -33,11 +31,10 @@ def read(source: Source) -> StartedRun:
         f"zero_optimization.{name}" for name in sorted(zero) if name.startswith(("offload", "zero_hpz", "zero_quant"))
     ]
     return StartedRun(
-        runtime="fsdp2", card=source.read_card(),
+        runtime="fsdp2",
+        card=source.read_card(),
         grid=replace(grid, zero_stage=stage if isinstance(stage, int) and grid.data > 1 else 0),
-        precision=halves[0] if halves else "fp32", unread=tuple(unread), ignored=len(content) - len(_read(content)),
-    )  # fmt: skip
-
-
-def _read(content: Mapping[str, Any]) -> list[str]:
-    return [name for name in content if name in (*KEYS, "bf16", "fp16")]
+        precision=halves[0] if halves else "fp32",
+        unread=tuple(unread),
+        ignored=len(content.keys() - {*KEYS, "bf16", "fp16"}),
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
-from simulator.readers._source import Source, StartedRun, grid_of
+from simulator.readers._source import Source, StartedRun, count_in, grid_of
 
 
 def recognises(source: Source) -> bool:
@@ -20,13 +20,13 @@ def read(source: Source) -> StartedRun:
     content = source.content
     spread, tokens = _section(content, "parallelism"), _section(content, "tokens")
     optimizer = content.get("optimizer") if isinstance(content.get("optimizer"), dict) else {}
-    data, tensor, pipeline = (_count(spread, name) for name in ("dp", "tp", "pp"))
-    context = _count(spread, "context_parallel_size", 1)
+    data, tensor, pipeline = (count_in(spread, name) for name in ("dp", "tp", "pp"))
+    context = count_in(spread, "context_parallel_size", 1)
     started = replace(source, devices=source.devices or data * tensor * pipeline * context)
     grid = grid_of(
-        started, tensor=tensor, pipeline=pipeline, context=context, microbatch=_count(tokens, "micro_batch_size"),
-        accumulation=_count(tokens, "batch_accumulation_per_replica"),
-        zero_stage=_count(optimizer or {}, "zero_stage", 0), expert=_count(spread, "expert_parallel_size", 1),
+        started, tensor=tensor, pipeline=pipeline, context=context, microbatch=count_in(tokens, "micro_batch_size"),
+        accumulation=count_in(tokens, "batch_accumulation_per_replica"),
+        zero_stage=count_in(optimizer or {}, "zero_stage", 0), expert=count_in(spread, "expert_parallel_size", 1),
         recomputation="full" if spread.get("recompute_layer") else "none",
     )  # fmt: skip
     if grid.data != data:
@@ -43,14 +43,18 @@ def _card(content: Mapping[str, Any], tokens: Mapping[str, Any], name: str) -> M
     experts = model.get("moe_config")
     mixture: dict[str, Any] = {}
     if isinstance(experts, dict):
-        shared = _count(experts, "shared_expert_intermediate_size", 5632) if experts.get("enable_shared_expert") else 0
-        mixture = {"experts": _count(experts, "num_experts", 8), "experts_per_token": _count(experts, "top_k", 2),
-                   "ffn": _count(experts, "moe_intermediate_size", 1408), "shared_ffn": shared}  # fmt: skip
-    heads = _count(model, "num_attention_heads")
+        mixture = {
+            "experts": count_in(experts, "num_experts", 8),
+            "experts_per_token": count_in(experts, "top_k", 2),
+            "ffn": count_in(experts, "moe_intermediate_size", 1408),
+        }
+        if experts.get("enable_shared_expert"):
+            mixture["shared_ffn"] = count_in(experts, "shared_expert_intermediate_size", 5632)
+    heads = count_in(model, "num_attention_heads")
     fields = {
-        "layers": _count(model, "num_hidden_layers"), "hidden": _count(model, "hidden_size"), "heads": heads,
-        "kv_heads": _count(model, "num_key_value_heads", heads), "ffn": _count(model, "intermediate_size"),
-        "vocabulary": _count(model, "vocab_size"), "sequence": _count(tokens, "sequence_length"),
+        "layers": count_in(model, "num_hidden_layers"), "hidden": count_in(model, "hidden_size"), "heads": heads,
+        "kv_heads": count_in(model, "num_key_value_heads", heads), "ffn": count_in(model, "intermediate_size"),
+        "vocabulary": count_in(model, "vocab_size"), "sequence": count_in(tokens, "sequence_length"),
         "tied_embeddings": bool(model.get("tie_word_embeddings")), "qkv_biases": bool(model.get("attention_bias")),
         **mixture,
     }  # fmt: skip
@@ -62,12 +66,3 @@ def _section(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(part, dict):
         raise InputError(f"{name} is {part!r}: a configuration of nanotron has a section there")
     return part
-
-
-def _count(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
-    value = section.get(name, default)
-    if value is None and default is not None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(f"{name} is {value!r}: it is a whole number")
-    return value

@@ -18,5 +18,4 @@ unmeasured_sizes  which compute times were not measured at their size, and the b
 traffic           who sends how much to whom, kept for the pairs of devices that do
 usage             resource usage over a step, as a monitoring page shows it: how busy every device and link is, moment
                   by moment
-volume            how much a plan communicates, counted from its placements alone, without lowering or simulating it
 """

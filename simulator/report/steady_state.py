@@ -206,13 +206,12 @@ def _repeated(step: SimulatedStep, start_s: Floats, end_s: Floats, microbatches:
 
 
 def _launches_in_time(step: SimulatedStep, repeating: RepeatedRound) -> bool:
-    """Whether no host falls behind its device for ever; a graph may say how long tasks take them."""
-    launch_s = getattr(step.graph, "launch_s", None)
-    if launch_s is None or not len(launch_s):
+    """Whether no host falls behind its device for ever."""
+    if not len(step.graph.launch_s):
         return True
     tasks = step.tasks[0][-1]
     tasks = tasks[step.graph.route[tasks] < 0]
-    busy_s = np.bincount(step.graph.device[tasks], weights=launch_s[tasks]) * repeating.microbatches
+    busy_s = np.bincount(step.graph.device[tasks], weights=step.graph.launch_s[tasks]) * repeating.microbatches
     return bool((busy_s <= repeating.seconds * (1 + ROUNDING)).all())
 
 

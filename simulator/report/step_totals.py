@@ -17,7 +17,7 @@ from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.resource_use import occupied_s
-from simulator.report.traffic import Communication, traffic_pairs
+from simulator.report.traffic import Communication, crossing_bytes, traffic_pairs
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 
@@ -102,8 +102,8 @@ def _compute_seconds(graph: TaskGraph, devices: int) -> Floats:
 
 
 def _communication(graph: TaskGraph, devices: int) -> Communication:
-    crossing_bytes = graph.route_bytes * graph.pair_counts  # (kinds, routes)
-    totals = {phase: float(ordered_sum(crossing_bytes[kind].tolist())) for phase, kind in PHASES.items()}
+    crossing = crossing_bytes(graph)
+    totals = {phase: float(ordered_sum(crossing[kind].tolist())) for phase, kind in PHASES.items()}
     source, target, size_bytes = traffic_pairs(graph, devices, PHASES.values())
     return Communication(
         total=ordered_sum(totals.values()),

@@ -85,6 +85,11 @@ def joined_pairs(parts: Iterable[Pairs]) -> Pairs:
     return np.concatenate(source), np.concatenate(target), np.concatenate(size_bytes)
 
 
+def crossing_bytes(graph: TaskGraph) -> Floats:
+    """What transfers of each kind carry in a step, by route, shape (kinds, routes)."""
+    return graph.route_bytes * graph.pair_counts
+
+
 def traffic_pairs(graph: TaskGraph, devices: int, kinds: Iterable[Kind]) -> Pairs:
     """What transfers of these kinds carry in a step, by pair of devices."""
     source, target = graph.pairs.T

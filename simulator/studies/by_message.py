@@ -10,7 +10,7 @@ import numpy as np
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.taskgraph import Floats, Kind
 
@@ -42,8 +42,7 @@ def all_reduce_by_message(
     if ends is None:
         known = ", ".join(collectives_by_message())
         raise InputError(f"collective is {collective}: messages are counted for {known}")
-    if cluster.workers < 2:
-        raise InputError(f"devices is {cluster.workers}: an all-reduce is between at least 2")
+    require(cluster.workers >= 2, "devices", cluster.workers, "an all-reduce is between at least 2")
     begin = np.array(begin_s, dtype=np.float64)
     return AllReduceByMessage(
         collective=collective,

@@ -131,13 +131,4 @@ def _unit(name: str) -> Callable[[str], Value]:
         return units.parse_bandwidth
     if name.endswith(LATENCY):
         return units.parse_time
-    return units.parse_bytes if name.endswith("_bytes") else _plain
-
-
-def _plain(text: str) -> Value:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return units.parse_bytes if name.endswith("_bytes") else units.number_or_text

@@ -12,10 +12,10 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, needing
 from simulator.sweep.evaluate import PointResult, SweepContext, evaluate_some
 from simulator.sweep.points import Point
-from simulator.sweep.version import version
+from simulator.version import version
 
 CONNECT_S = 5.0
 
@@ -72,10 +72,8 @@ class Dask:
     retries = 0
 
     def __init__(self, context: SweepContext, address: str | None, jobs: int) -> None:
-        try:
+        with needing("dask", "--scheduler", module="distributed"):
             distributed: Any = importlib.import_module("distributed")
-        except ImportError:
-            raise MissingExtraError.of("--scheduler", "dask") from None
         import dask
 
         self.lost: tuple[type[BaseException], ...] = (distributed.KilledWorker,)

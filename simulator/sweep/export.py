@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import files
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 
 
 def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -24,11 +24,9 @@ def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write `rows` as a Parquet file. Raises OSError, or MissingExtraError when pyarrow is absent."""
-    try:
+    with needing("pyarrow", "Parquet", "CSV needs nothing"):
         pyarrow: Any = importlib.import_module("pyarrow")
         parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError:
-        raise MissingExtraError.of("Parquet", "pyarrow", "CSV needs nothing") from None
     content = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), content)
     files.write_bytes_atomic(path, content.getvalue())

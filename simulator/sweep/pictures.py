@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator import files
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 from simulator.sweep.chart import Chart
 
 
@@ -38,10 +38,8 @@ def figure(chart: Chart) -> dict[str, Any]:
 
 def write_png(chart: Chart, path: Path) -> None:
     """Write `chart` as a picture. Raises OSError, or MissingExtraError when matplotlib is absent."""
-    try:
+    with needing("matplotlib", "PNG", "HTML needs nothing"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError.of("PNG", "matplotlib", "HTML needs nothing") from None
     picture = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes = picture.subplots()
     for series in chart.series:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import product
+from itertools import chain, product
 
 from simulator import collectives
-from simulator.errors import InputError, UnknownNameError, nearest
+from simulator.errors import InputError, nearest, require_name
 from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Synchronisation
 from simulator.sweep.axes import BANDWIDTH, LATENCY, Axis, Value, read_axes
@@ -52,7 +52,7 @@ def expand(specification: Specification, options: Mapping[str, Collection[str]])
     axes = read_axes(specification)
     named = tuple(name for axis in axes for name in axis.names)
     _check_registries(axes, options)
-    raw = [dict(zip(named, _flat(rows), strict=True)) for rows in product(*(axis.rows for axis in axes))]
+    raw = [dict(zip(named, chain.from_iterable(rows), strict=True)) for rows in product(*(axis.rows for axis in axes))]
     inputs = load_inputs(raw)
     _check_names(named, axes, options, inputs)
     names = (*REQUIRED, *dict.fromkeys(("devices", "batch_size", "seed", *(n for n in named if n not in REQUIRED))))
@@ -69,10 +69,6 @@ def expand(specification: Specification, options: Mapping[str, Collection[str]])
     )
 
 
-def _flat(rows: Iterable[tuple[Value, ...]]) -> list[Value]:
-    return [value for row in rows for value in row]
-
-
 def _values_of(name: str, axes: Iterable[Axis]) -> list[Value]:
     rows = (row[axis.names.index(name)] for axis in axes if name in axis.names for row in axis.rows)
     return list(dict.fromkeys(rows))
@@ -81,8 +77,7 @@ def _values_of(name: str, axes: Iterable[Axis]) -> list[Value]:
 def _check_registries(axes: Sequence[Axis], options: Mapping[str, Collection[str]]) -> None:
     for what, known in {"strategy": options, **REGISTRIES}.items():
         for name in _values_of(what, axes):
-            if name not in known:
-                raise UnknownNameError.of(what, str(name), known)
+            require_name(what, str(name), known)
 
 
 def _check_names(
@@ -93,8 +88,7 @@ def _check_names(
     for tier in {tier for cluster in inputs.machines.values() for tier in cluster.tiers}:
         known |= {tier + BANDWIDTH, tier + LATENCY}
     for name in named:
-        if name not in known - NO_PARAMETERS:
-            raise UnknownNameError.of("parameter", name, known - NO_PARAMETERS)
+        require_name("parameter", name, known - NO_PARAMETERS)
 
 
 def _plain(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, UnknownNameError, require_name
 from simulator.sweep.evaluate import DONE
 from simulator.sweep.points import quoted, select
 from simulator.sweep.results_table import checked, read_only
@@ -38,8 +38,7 @@ def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
     """
     with read_only(folder) as table:
         columns = [row["name"] for row in table.execute("PRAGMA table_info(points)")]
-        if objective not in columns:
-            raise UnknownNameError.of("column", objective, columns)
+        require_name("column", objective, columns)
         ran = f"status = '{DONE}' AND fits AND {quoted(objective)} IS NOT NULL"
         order = f"{quoted(objective)} {'DESC' if objective in MORE_IS_BETTER else 'ASC'}, number"
         return checked(folder, select(table, columns, "*", where, order, always=ran))
@@ -53,8 +52,7 @@ def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]
     best: dict[str, dict[float, Row]] = {}
     for row in rows:
         for column in (parameter, by):
-            if column not in row:
-                raise UnknownNameError.of("column", column, row)
+            require_name("column", column, row)
         value = row[parameter]
         if value is not None and not isinstance(value, (int, float)):
             raise InputError(f"{parameter} is {value!r}: results are shown across a number")

@@ -162,7 +162,8 @@ def checked(folder: Path, rows: Iterable[sqlite3.Row]) -> list[Mapping[str, Any]
     plain: list[Mapping[str, Any]] = [dict(row) for row in rows]
     for row in plain:
         for name, value in row.items():
-            sound = isinstance(value, str) if name in TEXTS else _is_number(value)
+            number = isinstance(value, int | float) and 0 <= value < math.inf
+            sound = isinstance(value, str) if name in TEXTS else number
             if isinstance(value, bytes) or (name in COLUMNS and value is not None and not sound):
                 raise InputError(_damaged(folder, f"{name} of point {row['number']} is {str(value)[:40]!r}"))
     return plain
@@ -205,10 +206,6 @@ def _check_columns(table: sqlite3.Connection, names: Iterable[str]) -> None:
     lacking = [name for name in ("number", *names, *OF_ROW, *COLUMNS) if name not in has]
     if lacking:
         raise sqlite3.DatabaseError(f"its points lack {', '.join(lacking[:3])}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and 0 <= value < math.inf
 
 
 def _rows(points: Points, version: str) -> Iterable[Sequence[Value]]:

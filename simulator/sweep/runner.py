@@ -48,7 +48,8 @@ def _run_together(waiting: deque[Lot], engine: Engine, record: Record) -> list[t
             elif isinstance(error, engine.lost):
                 lost += [(point, str(error)) for point in lot]
             else:
-                raise InputError(f"the workers cannot go on ({_line(error)}); --resume runs the rest")
+                line = " ".join(f"{type(error).__name__}: {error}".split())
+                raise InputError(f"the workers cannot go on ({line}); --resume runs the rest")
         if finished:  # none where all of their workers died
             record(finished)
     return sorted(lost, key=lambda lost_point: lost_point[0].number)
@@ -66,7 +67,3 @@ def _run_alone(point: Point, engine: Engine, reason: str) -> PointResult:
 
 def _error(future: Future[list[PointResult]]) -> BaseException | None:
     return CancelledError("cancelled") if future.cancelled() else future.exception()
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

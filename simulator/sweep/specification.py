@@ -33,8 +33,6 @@ REQUIRED = ("profile", "cluster", "strategy")
 class Specification:
     """A sweep as written: values are not yet read, see `axes`."""
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     parameters: Mapping[str, Any]
     """Values by name, combined with each other."""
     zip: tuple[Mapping[str, Any], ...] = ()

@@ -16,7 +16,7 @@ from simulator.sweep.lock import locked
 from simulator.sweep.points import Point, Points
 from simulator.sweep.results_table import ResultsTable
 from simulator.sweep.runner import run_points
-from simulator.sweep.version import version
+from simulator.version import version
 
 LOT = 32
 """Points that go to a worker together at most."""

@@ -27,7 +27,7 @@ from pathlib import Path
 from simulator import collectives, file_gate, files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.one_line_parser import OneLineParser
 from simulator.plan import Synchronisation
@@ -120,8 +120,7 @@ def read_measured(path: str | Path) -> list[MeasuredStep]:
     """The steps in a CSV file. Raises InputError that names the line, or OSError."""
     names, rows = file_gate.table(Path(path))
     for name in names:
-        if name not in COLUMNS + OPTIONAL:
-            raise UnknownNameError.of(f"column of {path}", name, COLUMNS + OPTIONAL)
+        require_name(f"column of {path}", name, COLUMNS + OPTIONAL)
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise InputError(f"{path}: column {missing[0]} is missing: the first line names {', '.join(COLUMNS)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from simulator.errors import MissingExtraError, UnknownNameError
+from simulator.errors import MissingExtraError, require_name
 
 HELD_OUT = 517
 """Of the 1797 digits, those that nobody trains on; the rest are 1280."""
@@ -45,8 +45,7 @@ class Dataset:
 
 def load(name: str) -> Dataset:
     """The data set of that name. Raises UnknownNameError, or MissingExtraError for what is not installed."""
-    if name not in DATASETS:
-        raise UnknownNameError.of("dataset", name, DATASETS)
+    require_name("dataset", name, DATASETS)
     return DATASETS[name]()
 
 

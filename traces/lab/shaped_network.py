@@ -65,8 +65,6 @@ class Shaping:
     before it drops it, htb keeps all. TCP and segment sizes stay as the machine has them.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     discipline: Literal["htb", "tbf"]
     burst_s: float
     queue_s: float = 0.4

@@ -24,8 +24,6 @@ class LabNetwork:
     which the rank is pinned, but where a user shapes them: ranks then run where they like.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     ranks: int
     mbit: int
     trunk_mbit: int | None = None
@@ -75,8 +73,6 @@ class Case:
     in Synchronisation. defaults: DistributedDataParallel is told nothing about copies and buffers, as by most users.
     static_graph: it is told that every step is alike.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     model: str
     network: LabNetwork

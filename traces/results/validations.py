@@ -114,8 +114,6 @@ class Overhead:
     into its buckets and back.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     task_overhead_s: float
     pass_overhead_s: float
     ddp_step_s: float = 0.0
@@ -130,8 +128,6 @@ class Round:
     steps; None in older files and where the kernel does not say. predicted_s: seconds of a step, as predicted just
     before; None in older files.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     step_s: float
     spread_s: float
@@ -156,8 +152,6 @@ class ValidatedRun:
     step was predicted to be 9 times in 10. error_at_run_speed: the error where devices compute as fast as in the run
     (`traces.results.run_speed`), without what layers' times get wrong. Both are None in older files.
     """
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     case: Case
     predicted_s: float
@@ -259,8 +253,6 @@ class Summary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
     """Runs with their predictions, worst first, and the machine and software that they ran on."""
-
-    __pydantic_config__ = {"extra": "forbid"}
 
     machine: str
     cores: int

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, require_name
 from traces.zoo.blocks import Add, convolution, dense, initialised, joined, normalised
 from traces.zoo.huggingface import PREFIX, huggingface_network
 from traces.zoo.inception import inception_v3
@@ -45,8 +45,7 @@ def load(
         return huggingface_network(model, tiny, tuple(inputs))
     if ":" in model:
         return own_network(model, input_shape, classes, vocabulary, tuple(inputs))
-    if model not in ZOO:
-        raise UnknownNameError.of("model", model, ZOO)
+    require_name("model", model, ZOO)
     if (input_shape, classes, vocabulary, tuple(inputs)) != (None, None, None, ()):
         raise InputError(
             f"model {model!r} fixes its own input: leave out --input-shape, --input, --classes and --vocabulary"

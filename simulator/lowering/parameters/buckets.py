@@ -107,13 +107,6 @@ _Members = tuple[int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, ...], .
 """The stage, the devices that hold terms of a sum, those that need it, and those of other ranks that sum alike."""
 
 
-def gathers_per_step(plan: Plan) -> int:
-    """How often a step gathers a parameter that is shared out."""
-    if plan.states.stage == 3:
-        return plan.microbatches * (1 if plan.states.keep_gathered else 2)
-    return 1 if plan.states.stage else 0
-
-
 def update_seconds(profile: Profile, piece: Replicas) -> float:
     """Seconds at speed 1 of the optimizer's update of a parameter piece."""
     layer = profile.layers[piece.layer]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from simulator.errors import UnknownNameError
+from simulator.errors import require_name
 from simulator.lowering.schedules._schedule import Instruction, Schedule, round_length
 from simulator.registry import entries, load_entry
 
@@ -38,6 +38,5 @@ SCHEDULES: Mapping[str, Schedule] = _records()
 
 def load(name: str) -> Schedule:
     """The schedule called `name`. Raises UnknownNameError."""
-    if name not in SCHEDULES:
-        raise UnknownNameError.of("schedule", name, SCHEDULES)
+    require_name("schedule", name, SCHEDULES)
     return SCHEDULES[name]

@@ -6,9 +6,9 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.exchange.exchange_bytes import add_bytes
-from simulator.lowering.parameters.buckets import gathers_per_step
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.buffer_broadcast import broadcast
+from simulator.plan import Plan
 from simulator.report.traffic import Communication
 from simulator.taskgraph import Floats
 
@@ -31,7 +31,7 @@ def communication_volume(model: ShardedModel, cluster: Cluster) -> Communication
                 synchronisation[pair] += step.bytes * model.sums_per_step
         for gather in bucket.gathers(model.plan):
             for pair in gather.route.pairs if gather.route else ():
-                parameters[pair] += gather.bytes * gathers_per_step(model.plan)
+                parameters[pair] += gather.bytes * _gathers_per_step(model.plan)
     if (sent := broadcast(model)) is not None:
         for pair in sent[0].pairs:
             parameters[pair] += sent[1]
@@ -66,3 +66,10 @@ def _add_edge(forward: Floats, backward: Floats, model: ShardedModel, position: 
     size = crossing.elements * each
     np.add.at(forward, (home[crossing.shard], crossing.device), size)
     np.add.at(backward, (crossing.device, home[crossing.shard]), size)
+
+
+def _gathers_per_step(plan: Plan) -> int:
+    """How often a step gathers a parameter that is shared out."""
+    if plan.states.stage == 3:
+        return plan.microbatches * (1 if plan.states.keep_gathered else 2)
+    return 1 if plan.states.stage else 0
