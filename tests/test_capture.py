@@ -216,7 +216,7 @@ def test_gradients_layer_by_layer_equal_those_of_the_whole_step(network: Network
 def test_narrowing_a_layer_leaves_the_gradients_alone_and_times_only_narrow_layers() -> None:
     torch.manual_seed(0)
     rounds = MeasurementRounds(TINY, CPU, 4, torch.float32, [Fraction(1, 2)])
-    variants = rounds.variants(Fraction(1, 2))
+    variants = rounds.narrowed[False, Fraction(1, 2)]
     times = rounds.passes.narrowed(rounds.inputs, variants)
     layers = [layer.name for layer in rounds.surveyed]
     assert [layers[i] for i in times.forward_s] == [name for name in layers if name != "loss"]

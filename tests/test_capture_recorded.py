@@ -112,7 +112,7 @@ def test_smaller_batches_are_recorded_anew_and_measured() -> None:
 def test_linear_layers_and_convolutions_are_measured_at_fractions_of_their_inputs() -> None:
     measured = rounds(BUILDERS["residual_functional"](WIDTH), (Fraction(1, 2), Fraction(1, 8)))
     names = [layer.name for layer in measured.surveyed]
-    half = measured.variants(Fraction(1, 2), reading=True)
+    half = measured.narrowed[True, Fraction(1, 2)]
     assert [names[i] for i in half] == ["conv2", "conv3", "fc"]
     shapes = [tuple(p.shape) for narrowed in half.values() if (m := narrowed.step.module) for p in m.parameters()]
     assert shapes == [(16, 8, 3, 3), (16, 8, 3, 3), (10, 8)]
