@@ -222,6 +222,15 @@ def test_progress_says_what_is_measured_and_how_long_it_takes(monkeypatch: pytes
     ]
 
 
+def test_progress_knows_when_a_budget_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", iter([0.0, 10.0]).__next__)
+    stream = io.StringIO()
+    with following(stream, "3 layers", ends_s=70.0) as follow:
+        assert follow
+        follow(1, 32)
+    assert stream.getvalue() == "measuring 3 layers: round 1 of 32, about 1 min left\n"
+
+
 def test_short_measurements_are_silent() -> None:
     stream = io.StringIO()
     with following(stream, "layers") as follow:

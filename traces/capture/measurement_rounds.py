@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import gc
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
+from math import inf, sqrt
 
 import torch
 from torch import Tensor
@@ -37,6 +39,12 @@ from traces.capture.recorded_steps import RECORDED, StepSource
 from traces.capture.stolen_time import StolenTime, stolen_words
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
+
+FEWEST_ROUNDS, PRECISION = 5, 0.01
+"""A budget ends no earlier than after so many rounds that count, and when the median step is known this well."""
+MEDIAN_ERROR = 1.2533 / 1.3490
+"""A median's standard error is the first times that of the mean, and quartiles lie twice 0.6745 standard deviations
+apart, the second (of a normal distribution)."""
 
 
 class MeasurementRounds:
@@ -102,8 +110,13 @@ class MeasurementRounds:
             else:
                 self.skipped.append(size)
 
-    def measure(self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None) -> None:
-        """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all)."""
+    def measure(
+        self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None, ends_s: float = inf
+    ) -> None:
+        """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all).
+
+        ends_s: by time.monotonic; FEWEST_ROUNDS or more are enough then, or once the median step is known to PRECISION.
+        """
         for count in range(warmup + repeats):
             if count in (0, warmup):
                 self._forget()
@@ -111,6 +124,14 @@ class MeasurementRounds:
             gc.collect()
             if progress:
                 progress(count + 1, warmup + repeats)
+            enough = count + 1 >= warmup + FEWEST_ROUNDS
+            if enough and ends_s < inf and (time.monotonic() > ends_s or self._is_precise()):
+                return
+
+    def _is_precise(self) -> bool:
+        """Whether the standard error of the median step is at most PRECISION of it (of normally distributed steps)."""
+        error_s = MEDIAN_ERROR * spread(self.whole_s) / sqrt(len(self.whole_s))
+        return error_s <= PRECISION * statistics.median(self.whole_s)
 
     def layers_to_step(self) -> float:
         """Seconds of all layers timed one by one over those of the whole step, of medians, before any scaling."""
