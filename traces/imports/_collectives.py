@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,4 @@ def curves(calls: Sequence[CollectiveCall]) -> Mapping[str, Mapping[int, Curve]]
 def _described(work: Work) -> Mapping[str, Any]:
     if "In msg nelems" in work.arguments:
         return work.arguments
-    return next((each.arguments for each in _around(work) if "In msg nelems" in each.arguments), work.arguments)
-
-
-def _around(work: Work) -> Iterator[Any]:
-    span = work.origin
-    while span is not None:
-        yield span
-        span = span.parent
+    return next((each.arguments for each in work.around if "In msg nelems" in each.arguments), work.arguments)

@@ -18,7 +18,6 @@ import numpy as np
 from simulator.errors import require
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.results.task_order import in_order
 
 
 def compare(graph: TaskGraph, predicted: Timeline, actual: Timeline) -> Comparison:
@@ -146,3 +145,24 @@ class Comparison:
         same = self.graph.device[order[1:]] == self.graph.device[order[:-1]]
         before[order[1:][same]] = order[:-1][same]
         return before
+
+
+def in_order(graph: TaskGraph, timeline: Timeline) -> Ints:
+    """All tasks, (tasks,), in the order of their starts; among those of no duration, predecessors come first."""
+    return np.lexsort((_depths(graph), timeline.end_s, timeline.start_s))
+
+
+def _depths(graph: TaskGraph) -> Ints:
+    """The length of the longest chain of dependencies before each task."""
+    depth = np.zeros(len(graph), dtype=np.int64)
+    start, successors = graph.successors()
+    waits = np.diff(graph.dependency_start)
+    ready = np.flatnonzero(waits == 0).tolist()
+    while ready:
+        task = ready.pop()
+        for after in successors[start[task] : start[task + 1]].tolist():
+            depth[after] = max(depth[after], depth[task] + 1)
+            waits[after] -= 1
+            if not waits[after]:
+                ready.append(after)
+    return depth
