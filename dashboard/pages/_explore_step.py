@@ -8,7 +8,7 @@ from typing import Any
 from dash import Dash, Input, Output, State, no_update
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.remarks import Remark, remarks
 from dashboard.pages._explore_partition import whole_answer
@@ -16,7 +16,7 @@ from dashboard.pages._explore_strategies import best_key, ran, strategies_table
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
-from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.configuration import FACTORS, Configuration, from_values
 from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
@@ -141,7 +141,7 @@ def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
     said = remarks(outcome)
     for control in CONTROLS:
         remark = said.get(control.field, Remark())
-        slider = control.field in SLIDERS
+        slider = control.field in FACTORS
         words = {"remark": remark.text} if slider else {"description": remark.description(control.id)}
         style = {} if slider else {"style": GONE if remark.gone else {}}
         shown[control.id] = {"disabled": remark.disabled, **style, **words}
@@ -156,8 +156,7 @@ def _run_words(outcome: Outcome) -> str:
         tokens = sequence_length(outcome.profile)
         step = f"{format_time(report.step_s)}, {rate_words(report.samples_per_s * (tokens or 1))} "
         step += "tokens/s" if tokens else "samples/s"
-    who = f"plan {label(now.plan)}" if now.plan else now.strategy
-    return f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
+    return f"{label(now.profile)}, {now.planner}, {now.machine}: {step}"
 
 
 def _validation(store: Store) -> Validation | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 
@@ -47,6 +48,10 @@ class Verdict:
         if abs(self.cost - other.cost) > _ROUNDING * other.cost:
             return self.cost < other.cost
         return self.step_s < other.step_s * (1 - _ROUNDING)
+
+
+watching: ContextVar[Callable[[Verdict, str, bool], None] | None] = ContextVar("watching", default=None)
+"""Is told of every plan that a judge simulates: the verdict, what made the plan, whether it is the judge's best now."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -102,6 +107,8 @@ class Judge:
         if verdict.beats(self.best):
             self.best = verdict
         self._tell(label)
+        if (watch := watching.get()) is not None:
+            watch(verdict, label, verdict is self.best)
         return verdict
 
     def _tell(self, label: str) -> None:
