@@ -10,8 +10,8 @@ from counted_volume import communication_volume
 from plans import planned
 from test_closed_forms import chain, star
 
-from partitioners import hypergraph
 from partitioners._judge.judge import Judge, TimeSpent, Verdict
+from partitioners._search import refinement
 from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
@@ -95,8 +95,8 @@ def test_changes_and_annealing_go_on_from_each_other_while_they_gain(monkeypatch
         costs.append(min(start.cost for start in starts))
         judge.best = replace(best, cost=best.cost * next(saves))
 
-    monkeypatch.setattr(hypergraph, "improve", lambda *args, **options: None)
-    monkeypatch.setattr(hypergraph, "_anneal", annealed)
+    monkeypatch.setattr(refinement, "_improve", lambda *args, **options: None)
+    monkeypatch.setattr(refinement, "_anneal", annealed)
     monkeypatch.setattr(Judge, "is_near", lambda judge, cost: True)
     planned("hypergraph", network(), slow_star(), batch_size=64)
     assert [cost / costs[0] for cost in costs] == pytest.approx([1, 0.9, 0.72]) and next(saves, None) is None

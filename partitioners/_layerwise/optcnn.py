@@ -16,8 +16,9 @@ from math import inf, prod
 
 import numpy as np
 
+from partitioners._layerwise.region_traffic import RegionTraffic
 from partitioners._network.fabric import Fabric
-from partitioners._network.wiring import Traffic, Wave, Wiring, joined
+from partitioners._network.wiring import Traffic, Wave, Wiring
 from simulator import collectives
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError
@@ -31,8 +32,6 @@ Size = tuple[int, int, int]
 """Samples, channels and area of a shard."""
 DIMENSIONS = "nchw"
 """Letters of the paper for sample, channel, height and width."""
-_ENTRIES = 2**20
-"""Messages between pairs of devices looked at together."""
 _KEPT = 32
 """Networks, batches and wirings of which tables are kept: a sweep asks for the same ones over and over."""
 
@@ -236,83 +235,15 @@ def _traffic(
     """What every edge sends in a micro-batch and the bytes of the device that gets most of it, over the configurations
     of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
-    known: dict[tuple[bytes, bytes, float], tuple[Traffic, Floats]] = {}
+    known, traffic = RegionTraffic(wiring, workers), dict[tuple[int, int], tuple[Traffic, Floats]]()
     alike: dict[tuple[int, int], tuple[Traffic, Floats]] = {}
-
-    def of_edge(i: int, j: int) -> tuple[Traffic, Floats]:
-        layer, reader = profile.layers[i], profile.layers[j]
-        own = [shards(layer, samples, degrees) for degrees in choices[i]]
-        axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
-        parts, read, unit = _in_units(_boxes(own, workers), _boxes(axes, workers))
-        size_bytes = profile.element_bytes(i) * unit
-        key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
-        if key not in known:
-            blocks = [crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read))]
-            received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
-            known[key] = joined([wiring.traffic(block) for block in blocks]), received
-        sent, received = known[key]
-        return known[key] if wiring.measured else (sent.times(size_bytes), received * size_bytes)
-
-    for i, readers in enumerate(profile.consumers):
-        for number, j in enumerate(readers):
+    for i, layer in enumerate(profile.layers):
+        for number, j in enumerate(profile.consumers[i]):
             edge = profile.read_alike[i], number
             if edge not in alike:
-                alike[edge] = of_edge(i, j)
-    return {
-        (i, j): alike[profile.read_alike[i], number]
-        for i, readers in enumerate(profile.consumers)
-        for number, j in enumerate(readers)
-    }
-
-
-def _in_units(own: Ints, needed: Ints) -> tuple[Ints, Ints, int]:
-    """Regions along every axis in multiples of what divides all of their ends, and how many elements such a unit has:
-    layers that are cut alike have the same ones, whatever their sizes."""
-    units = [
-        max(1, int(np.gcd.reduce(np.concatenate([own[..., k, :].ravel(), needed[..., k, :].ravel()]))))
-        for k in range(4)
-    ]
-    sizes = np.array(units)[:, None]
-    return own // sizes, needed // sizes, prod(units)
-
-
-def _blocks(own: Ints, readers: int) -> list[Ints]:
-    """`own` in parts, so that a part's sizes for all pairs of devices stay small."""
-    entries = own.shape[0] * readers * own.shape[1] ** 2
-    return np.array_split(own, min(len(own), -(-entries // _ENTRIES)))
-
-
-def _boxes(axes: list[list[list[Interval]]], devices: int) -> Ints:
-    """Shape (configurations, devices, 4, 2): the region of each device's shard, empty where it has none."""
-    boxes = np.zeros((len(axes), devices, 4, 2), dtype=np.int64)
-    for box, intervals in zip(boxes, axes, strict=True):
-        regions = list(product(*intervals))  # (shards, 4, 2)
-        box[: len(regions)] = regions
-    return boxes
-
-
-def crossing_elements(own: Ints, needed: Ints) -> Floats:
-    """Elements that device s holds and device t reads, shape (configurations, configurations, s, t), 0 for s = t.
-
-    A device has one shard of a layer at most, so that what it reads of another is one box, the product of the
-    overlaps along the four dimensions. An axis has few different intervals, so each pair is looked at once.
-    """
-    count: Floats = np.ones((1, 1, 1, 1))  # (own configurations, s, needed configurations, t)
-    for axis in range(4):
-        held, which = _distinct(own[:, :, axis])  # (intervals held, 2), (own configurations, s)
-        read, reader = _distinct(needed[:, :, axis])  # (intervals read, 2), (needed configurations, t)
-        low = np.maximum(held[:, None, 0], read[None, :, 0])  # (intervals held, intervals read)
-        high = np.minimum(held[:, None, 1], read[None, :, 1])
-        overlaps = np.maximum(high - low, 0.0)
-        count = count * (overlaps if overlaps.size == 1 else np.take(overlaps[which], reader, axis=2))
-    count = np.broadcast_to(count, (*own.shape[:2], *needed.shape[:2])).swapaxes(1, 2).copy()
-    diagonal = np.arange(own.shape[1])
-    count[:, :, diagonal, diagonal] = 0
-    return count  # (own configurations, needed configurations, s, t)
-
-
-def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
-    """The different intervals, shape (count, 2), and the number of each of `intervals`, of its shape less the last."""
-    base = int(intervals.max()) + 1  # one number for both ends: sorting pairs takes several times as long
-    keys, number = np.unique(intervals[..., 0] * base + intervals[..., 1], return_inverse=True)
-    return np.stack(np.divmod(keys, base), axis=1), number.reshape(intervals.shape[:-1])
+                reader = profile.layers[j]
+                held = [shards(layer, samples, degrees) for degrees in choices[i]]
+                needed = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
+                alike[edge] = known.between(held, needed, profile.element_bytes(i))
+            traffic[i, j] = alike[edge]
+    return traffic
