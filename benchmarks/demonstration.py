@@ -18,7 +18,7 @@ import partitioners
 from benchmarks.demonstrated import DemonstratedPlan, Demonstration, conditions, demonstrate_plan
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.convergence.curve_files import read_curves, write_curves
+from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Regime, Trial
 from simulator.plan import Plan, Synchronisation, split_settings
 from simulator.run import step_seconds
@@ -61,7 +61,7 @@ def main() -> None:
         machine=machine_settings.device_name(machine_settings.torch_device_of("cpu"), 1) + " per rank, 2 cores",
         shown=tuple(demonstrated),
     )
-    files.write_text_atomic(STORED, files.to_json(demonstration))
+    files.write_json(demonstration, STORED)
 
 
 def trials(folder: Path) -> Curves:
@@ -69,7 +69,7 @@ def trials(folder: Path) -> Curves:
     path = folder / "curves.json"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_curves(converge(MODEL, "digits", batch_sizes=(BATCH_SIZE,), target=TARGET, seeds=TRIALS), path)
+        files.write_json(converge(MODEL, "digits", batch_sizes=(BATCH_SIZE,), target=TARGET, seeds=TRIALS), path)
     return read_curves(path)
 
 
@@ -86,7 +86,7 @@ def made(folder: Path, curves: Curves, alone: Trial, name: str, mbit: int) -> De
             predicted_step_s=step_seconds(profile, cluster, plan, runtime),
             predicted_samples=(samples.median, samples.low, samples.high),
         )  # fmt: skip
-        files.write_text_atomic(path, files.to_json(demonstrated))
+        files.write_json(demonstrated, path)
     expected = (samples.median, samples.low, samples.high)
     real = replace(files.read_json(path, DemonstratedPlan), predicted_samples=expected)
     predicted_s = real.predicted_samples[0] / BATCH_SIZE * real.predicted_step_s

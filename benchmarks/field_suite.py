@@ -49,7 +49,7 @@ def predict_again(cases: Sequence[Case], folder: Path) -> None:
                 interval_s=(interval.low_s, interval.high_s),
                 error_at_run_speed=error_at_run_speed(folder, outcome.case),
             )
-            files.write_text_atomic(run_path(folder, outcome.case), files.to_json(again))
+            files.write_json(again, run_path(folder, outcome.case))
 
 
 if __name__ == "__main__":

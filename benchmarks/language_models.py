@@ -25,11 +25,12 @@ from benchmarks.accuracy._steps import Figures
 from benchmarks.published import shared_data, table
 from partitioners._grids.calibration import CONSTANTS, MeasuredPlan, calibrated, constant_of
 from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
+from simulator.files import write_json
 from simulator.language_models.accelerators import GIB
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
-from simulator.language_models.training_stack import TrainingStack, read_stack, write_stack
+from simulator.language_models.training_stack import TrainingStack, read_stack
 from simulator.network.catalogue import read_preset
 
 PRESET = "p5"
@@ -109,7 +110,7 @@ def cross_validation(rows: Sequence[Row], stack: TrainingStack, column: str, fol
     for value in sorted({row[column] for row in rows}, key=lambda text: (len(text), text)):
         path, left_out = folder / f"without-{column}-{value}.json", [row for row in rows if row[column] == value]
         if not path.exists():
-            write_stack(calibrated_without(rows, stack, left_out), path)
+            write_json(calibrated_without(rows, stack, left_out), path)
         name = f"{value}{' nodes' if column == 'nodes' else ''}, calibrated without"
         lines.append(summary(name, sampled(left_out, PREDICTED), str(path)))
     return "\n".join(lines)
@@ -185,7 +186,7 @@ def main(arguments: Sequence[str]) -> int:
     if args.calibrate is not None:
         rows = calibrating(usable_rows(args.rows))
         fitted = _calibrated(stack, [measured_plan(row) for row in rows])
-        write_stack(fitted, args.calibrate)
+        write_json(fitted, args.calibrate)
         print(HEADINGS, summary("those of the calibration", rows, str(args.calibrate)), *fitted.remarks, sep="\n")
     if args.answer:
         print(answer(usable_rows(args.rows), *args.answer))

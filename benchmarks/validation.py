@@ -71,7 +71,7 @@ def joined(archive: Path, folder: Path, into: Path) -> Path:
     shutil.copytree(folder, into, dirs_exist_ok=True)
     by_name = {outcome.case.name: outcome for outcome in (*older.outcomes, *newer.outcomes)}
     outcomes = tuple(sorted(by_name.values(), key=lambda outcome: -abs(outcome.error)))
-    files.write_text_atomic(into / "validation.json", files.to_json(replace(newer, outcomes=outcomes)))
+    files.write_json(replace(newer, outcomes=outcomes), into / "validation.json")
     return into
 
 

@@ -10,7 +10,7 @@ from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import contiguous_stages
 from partitioners._stages.judged_stages import judged_stages, stage_cuts
 from simulator.cluster import Cluster
-from simulator.errors import InputError, require
+from simulator.errors import require
 from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Partition, StepSettings
 from simulator.workload import Profile
@@ -42,11 +42,8 @@ def partition(
     chunks = (2 if schedule == "interleaved" else 1) if chunks is None else chunks
     require(1 <= chunks <= len(profile.layers), "chunks", chunks, f"it is from 1 to {len(profile.layers)}, the layers")
     several = sorted(name for name, known in SCHEDULES.items() if known.several_stages and not known.turns)
-    if chunks > 1 and (replicas or schedule not in several):
-        raise InputError(
-            f"chunks is {chunks}: several stages per worker need a schedule of {', '.join(several)} and no "
-            f"replicas; here it is {schedule!r}"
-        )
+    rule = f"several stages per worker need a schedule of {', '.join(several)} and no replicas; here it is {schedule!r}"
+    require(chunks <= 1 or (schedule in several and not replicas), "chunks", chunks, rule)
     if not judged:
         return _of_best_pace(profile, cluster, step, schedule, chunks, replicas=bool(replicas))
     plain = []

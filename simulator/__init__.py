@@ -59,28 +59,20 @@ if TYPE_CHECKING:
     from simulator.workload import Layer, Profile
 
 _HOMES = {
-    "Cluster": "cluster",
-    "Layer": "workload",
-    "Plan": "plan",
-    "Profile": "workload",
-    "Report": "report.metrics",
-    "Run": "run",
-    "Runtime": "runtime",
-    "ShardedModel": "lowering.sharded_model",
-    "Sharding": "plan",
-    "ShardscopeError": "errors",
-    "Synchronisation": "plan",
-    "TaskGraph": "taskgraph",
-    "Timeline": "timeline",
-    "lower": "lowering.step",
-    "measure": "report.metrics",
-    "read_cluster": "network.catalogue",
-    "read_plan": "files",
-    "read_profile": "files",
-    "simulate": "engine",
-    "write_cluster": "network.catalogue",
-    "write_plan": "files",
-    "write_profile": "files",
+    "cluster": ("Cluster",),
+    "engine": ("simulate",),
+    "errors": ("ShardscopeError",),
+    "files": ("read_plan", "read_profile", "write_plan", "write_profile"),
+    "lowering.sharded_model": ("ShardedModel",),
+    "lowering.step": ("lower",),
+    "network.catalogue": ("read_cluster", "write_cluster"),
+    "plan": ("Plan", "Sharding", "Synchronisation"),
+    "report.metrics": ("Report", "measure"),
+    "run": ("Run",),
+    "runtime": ("Runtime",),
+    "taskgraph": ("TaskGraph",),
+    "timeline": ("Timeline",),
+    "workload": ("Layer", "Profile"),
 }
 __all__ = [
     "Cluster",
@@ -109,6 +101,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -69,7 +69,12 @@ def read_plan(path: str | Path) -> Plan:
 
 def write_plan(plan: Plan, path: str | Path) -> None:
     """Write `plan` as JSON, one layer's sharding per line."""
-    write_text_atomic(path, to_json(plan))
+    write_json(plan, path)
+
+
+def write_json(value: Any, path: str | Path) -> None:
+    """Write a dataclass as JSON, as `read_json` reads it."""
+    write_text_atomic(path, to_json(value))
 
 
 def write_yaml(value: Any, path: str | Path) -> None:

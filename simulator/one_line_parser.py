@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf, nan
 from typing import Any, NoReturn
 
@@ -60,6 +60,31 @@ def nearest_option(option: str, known: Iterable[str]) -> str | None:
     """The long option closest in spelling to `option`; the dashes, which all have, make none of them closer."""
     near = nearest(option.removeprefix("--"), (word[2:] for word in known if word.startswith("--")))
     return f"--{near}" if near else None
+
+
+def option(
+    parser: argparse._ActionsContainer,
+    name: str,
+    text: str,
+    kind: Callable[[str], Any] | None = None,
+    *,
+    repeatable: bool = False,
+    **more: Any,
+) -> None:
+    """Add the option "--name VALUE", the flag "--name" or the argument "name NAME".
+
+    text: its help. kind: what reads its value. repeatable: it is a list of those given. more: as for add_argument.
+    """
+    if repeatable:
+        text, more = f"{text}; repeatable", {**more, "action": "append", "default": []}
+    first, _, metavar = name.partition(" ")
+    if metavar:
+        more["metavar"] = metavar
+    elif "choices" not in more:
+        more["action"] = "store_true"
+    if kind is not None:
+        more["type"] = kind
+    parser.add_argument(first, help=text, **more)
 
 
 def count(text: str) -> int:

@@ -101,6 +101,11 @@ def format_time(seconds: float) -> str:
     return f"{_three(rounded * 1e9)} ns"
 
 
+def format_longer(seconds: float) -> str:
+    """How much longer something takes, e.g. "+1.5 ms"."""
+    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
+
+
 def format_bandwidth(bytes_per_s: float) -> str:
     """`bytes_per_s` for a person, in bits per second as network engineers write it."""
     bits = float(f"{bytes_per_s * 8:.3g}")

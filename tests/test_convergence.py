@@ -12,11 +12,12 @@ from plans import planned
 from small_networks import chain, switched
 
 from benchmarks.convergence_plots import accuracy_curve
-from simulator.convergence.curve_files import read_curves, write_curves
+from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Interval, Regime, Trial
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
 from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy, regime_of
 from simulator.errors import InputError
+from simulator.files import write_json
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.run import run
 
@@ -195,7 +196,7 @@ def test_curves_survive_their_file_and_unknown_keys_do_not(tmp_path: Path) -> No
         noise=(GradientNoise(samples=64, squared_norm=-0.5, variance=2.0),),
     )  # fmt: skip
     path = tmp_path / "curves.json"
-    write_curves(curves, path)
+    write_json(curves, path)
     assert read_curves(path) == curves
     path.write_text(path.read_text().replace('"seed"', '"sede"'))
     with pytest.raises(InputError, match="unknown key 'sede'"):

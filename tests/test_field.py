@@ -127,7 +127,7 @@ def test_what_ddp_adds_to_a_step_is_shared_out_among_its_tasks(tmp_path: Path) -
     files.write_profile(PROFILE, tmp_path / "profiles" / "vgg_small.json")
     write_cluster(CLUSTER, tmp_path / "clusters" / f"{case.network.name}.yaml")
     overhead = Overhead(task_overhead_s=1.0, pass_overhead_s=1.0, ddp_step_s=0.02)
-    files.write_text_atomic(tmp_path / "overheads" / "vgg_small.json", files.to_json(overhead))
+    files.write_json(overhead, tmp_path / "overheads" / "vgg_small.json")
     profile, cluster, runtime = prediction_inputs(tmp_path, case)
     plan = make_plan(case, profile, cluster)
     added_s = [

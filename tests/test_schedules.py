@@ -17,6 +17,7 @@ from simulator.lowering.schedules import SCHEDULES, load
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan, Sharding
+from simulator.registry import load_entry
 from simulator.run import Run, run
 from simulator.runtime import TORCH_PIPELINING
 from simulator.taskgraph import Kind
@@ -52,10 +53,10 @@ def draw(name: str, stages: int, microbatches: int, chunks: int = 1) -> list[str
 
 
 def drawn_in_docstring(name: str) -> list[str]:
-    """The `stage N  ...` lines of a schedule's docstring."""
-    function = load(name).order
-    assert function is not None and function.__doc__ is not None
-    lines = [line for line in function.__doc__.splitlines() if line.strip().startswith("stage ")]
+    """The `stage N  ...` lines of a schedule's docstring; of one that takes another's order, those of its file."""
+    of_file = name.startswith("pipedream")
+    drawn = load_entry("simulator.lowering.schedules", "schedule", name) if of_file else load(name).order
+    lines = [line for line in (drawn.__doc__ or "").splitlines() if line.strip().startswith("stage ")]
     return [line.strip()[len("stage 0  ") :] for line in lines]
 
 

@@ -19,10 +19,11 @@ from partitioners._grids.calibration import (
 )
 from partitioners._grids.measured_rows import COLUMNS, measured_plan, measured_plans, read_rows, usable
 from simulator.errors import InputError
+from simulator.files import write_json
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import TrainingGrid
-from simulator.language_models.training_stack import read_stack, write_stack
+from simulator.language_models.training_stack import read_stack
 from simulator.network.catalogue import read_preset
 from simulator.plan import Synchronisation
 
@@ -60,7 +61,7 @@ def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
 
 
 def test_a_stack_is_read_as_it_was_written(tmp_path: Path) -> None:
-    write_stack(NANOTRON, tmp_path / "stack.json")
+    write_json(NANOTRON, tmp_path / "stack.json")
     assert read_stack(tmp_path / "stack.json") == NANOTRON
     assert NANOTRON.source and "Apache-2.0" in NANOTRON.source
 

@@ -9,7 +9,6 @@ import pytest
 from small_networks import chain, switched
 
 from simulator import cli, files
-from simulator.convergence.curve_files import write_curves
 from simulator.convergence.curves import Curves, Regime, Trial
 from simulator.network.catalogue import write_cluster
 
@@ -25,7 +24,7 @@ def argv(tmp_path: Path) -> list[str]:
         for regime, samples in zip(regimes, (800, 400, 800), strict=True)
         for seed in (0, 1)
     ]
-    write_curves(Curves(model="small", dataset="drawn", target=0.9, trials=tuple(trials)), tmp_path / "curves.json")
+    files.write_json(Curves(model="small", dataset="drawn", target=0.9, trials=tuple(trials)), tmp_path / "curves.json")
     inputs = [str(tmp_path / "profile.json"), "--cluster", str(tmp_path / "cluster.yaml")]
     return [
         "compare",

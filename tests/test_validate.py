@@ -98,7 +98,7 @@ def test_stored_runs_are_read_worst_first_and_not_made_again(tmp_path: Path, mon
     (tmp_path / "runs").mkdir()
     both = [outcome(0.02), outcome(-0.10, mbit=100)]
     for each in both:
-        files.write_text_atomic(tmp_path / "runs" / f"{each.case.name}.json", files.to_json(each))
+        files.write_json(each, tmp_path / "runs" / f"{each.case.name}.json")
     assert validate.stored(tmp_path) == both[::-1]
     assert validate.validate([CASE], tmp_path, make_plan) == [both[0]]
 

@@ -39,7 +39,7 @@ from benchmarks.device_card.measured_checks import measured
 from benchmarks.device_card.memory_copies import DIRECTIONS, curve
 from benchmarks.device_card.whole_steps import WholeSteps
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
-from simulator.files import to_json, write_profile, write_text_atomic
+from simulator.files import write_json, write_profile
 from traces.capture import machine_settings
 from traces.capture.command import capture, summary
 from traces.capture.measurement_rounds import median
@@ -210,7 +210,7 @@ def _card(suite: Suite, model: str, name: str) -> None:
     content = json.loads(source.read_text(encoding="utf-8"))
     if not path.exists():
         card = cards.card_of(content, datetime.date.today().isoformat())
-        write_text_atomic(path, to_json(_predicted(card, source)))
+        write_json(_predicted(card, source), path)
     card = cards.read_card(path)
     network, torch_device = network_of(model)[0], machine_settings.torch_device_of(suite.device)
     times = [(layer["name"], layer["forward_s"] + layer["backward_s"]) for layer in content["layers"]]
@@ -224,7 +224,7 @@ def _card(suite: Suite, model: str, name: str) -> None:
                 check, network, torch_device, machine_settings.torch_dtype_of(card.dtype), times, suite.repeats
             )
         card = replace(card, checks=(*card.checks[:number], filled, *card.checks[number + 1 :]))
-        write_text_atomic(path, to_json(card))
+        write_json(card, path)
         _tidy()
     print(f"{name}: {sum(check.measured is not None for check in card.checks)} checks measured", flush=True)
 
@@ -241,7 +241,7 @@ def _copies(suite: Suite) -> None:
         device=machine_settings.device_name(torch_device, torch.get_num_threads()),
         date=datetime.date.today().isoformat(), repeats=suite.repeats, curves=curves, skipped=absent,
     )  # fmt: skip
-    write_text_atomic(suite.output / "copies.json", to_json(copies))
+    write_json(copies, suite.output / "copies.json")
     print(f"copies: {', '.join(curves)}", flush=True)
 
 

@@ -156,7 +156,7 @@ def _profile(folder: Path, model: str, cores: Sequence[int]) -> tuple[Profile, S
         arguments: dict[str, object] = {"model": model}
         both = on_all_cores("benchmarks.parallel_runtimes.runs:overheads_rank", cores, arguments, timeout_s=600)
         fsdp_s, tensor_s = (statistics.fmean(each) for each in zip(*both, strict=True))
-        files.write_text_atomic(added, files.to_json(StepOverheads(fsdp=fsdp_s, tensor=tensor_s)))
+        files.write_json(StepOverheads(fsdp=fsdp_s, tensor=tensor_s), added)
     return files.read_profile(path), files.read_json(added, StepOverheads)
 
 

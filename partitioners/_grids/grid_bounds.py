@@ -137,9 +137,7 @@ class GridBounds:
     def _of_passes(self, grid: TrainingGrid, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
         data = max(1, grid.expert // grid.context)
-        alone = replace(
-            grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0
-        )  # fmt: skip
+        alone = replace(grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0)
         key = alone, simulated
         if key not in self._passes:
             made = self._simulated_passes(alone) if simulated else self._computed_passes(alone)

@@ -62,10 +62,8 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
         require(fits, "layout", layout, rule)
     ends = [starts[count] for count in accumulate(counts)]
     runs = [range(first, last) for first, last in pairwise([0, *ends[:-1], len(units)])]
-    if layout in LAYOUTS and not all(runs):
-        raise InputError(
-            f"stages is {stages} (pipeline x chunks): layout {layout!r} leaves a stage without layers; use fewer"
-        )
+    rule = f"layout {layout!r} leaves a stage without layers; use fewer"
+    require(layout not in LAYOUTS or all(runs), "stages", f"{stages} (pipeline x chunks)", rule)
     return runs
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from partitioners._stages.block_layout import block_starts, is_attention
-from simulator.errors import InputError
+from simulator.errors import require
 from simulator.workload import Profile
 
 KINDS = ("none", "selective", "op", "full")
@@ -35,10 +35,8 @@ def recomputed_segments(
         segments = ([i for i in block if i not in own] for block, own in zip(blocks, kept, strict=True))
         return _named(profile, (segment for segment in segments if len(segment) > 1))
     modules = ("core_attn",) if recomputation == "selective" else tuple(recomputation.split("+"))
-    if not {*modules} <= {*MODULES}:
-        raise InputError(
-            f"recomputation is {recomputation!r}: it is {', '.join(KINDS)}, or some of {', '.join(MODULES)} joined by +"
-        )
+    rule = f"it is {', '.join(KINDS)}, or some of {', '.join(MODULES)} joined by +"
+    require({*modules} <= {*MODULES}, "recomputation", repr(recomputation), rule)
     return _named(profile, (segment for unit in units for segment in _of_modules(profile, unit, modules)))
 
 

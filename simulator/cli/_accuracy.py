@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _tables, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -22,14 +23,8 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     accuracy = parser.add_argument_group("time to accuracy")
-    accuracy.add_argument(
-        "--to-accuracy", metavar="X", type=_values.positive, help="rank by the time to this accuracy, e.g. 0.97"
-    )
-    accuracy.add_argument(
-        "--curves",
-        metavar="FILE",
-        help="measured by `shardscope converge` (default: those stored for the network)",
-    )
+    option(accuracy, "--to-accuracy X", "rank by the time to this accuracy, e.g. 0.97", _values.positive)
+    option(accuracy, "--curves FILE", "measured by `shardscope converge` (default: those stored for the network)")
 
 
 def read(args: argparse.Namespace, profile: Profile) -> Curves | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _options, _values
 from simulator.errors import InputError, UnknownNameError, require, require_name
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -34,10 +35,10 @@ BUDGET_S = 30.0
 def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """What a card's profile is made with, in a group of its own."""
     cards = parser.add_argument_group("where PROFILE is a model card")
-    cards.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
-    cards.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    option(cards, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(cards, "--stack S", "training stack (JSON), or a name (default: the nearest)")
     text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
-    cards.add_argument("--precision", metavar="P", help=text)
+    option(cards, "--precision P", text)
     return cards
 
 
@@ -45,10 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cards = add_card_arguments(parser)
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
-    cards.add_argument("--runtime", metavar="R", help=text)
-    cards.add_argument("--top", metavar="K", type=_values.count, help="splits to print (default 5)")
-    text = "time to simulate grids; the rest keeps its bound (default 30s)"
-    cards.add_argument("--budget", metavar="TIME", type=_values.time, help=text)
+    option(cards, "--runtime R", text)
+    option(cards, "--top K", "splits to print (default 5)", _values.count)
+    option(cards, "--budget TIME", "time to simulate grids; the rest keeps its bound (default 30s)", _values.time)
 
 
 def check_profile(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 from simulator.registry import entries
 
 if TYPE_CHECKING:
@@ -27,122 +28,76 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
 
     text = "profile file, a name that `shardscope profiles` lists, or a model card that `shardscope model` lists"
     where: dict[str, Any] = {"nargs": "?"} if started else {}
-    parser.add_argument("profile" if required else "--profile", metavar="PROFILE", help=text, **where)
+    option(parser, "profile PROFILE" if required else "--profile PROFILE", text, **where)
     machine = parser.add_argument_group("machine")
     add_cluster(machine, "--cluster", required=required)
     add_overrides(machine)
     step = parser.add_argument_group("training step")
-    step.add_argument(
-        "--batch-size",
-        metavar="B",
-        type=_values.count,
-        help="samples per step in all (default: the profile's for every worker, which is weak scaling)",
-    )
+    text = "samples per step in all (default: the profile's for every worker, which is weak scaling)"
+    option(step, "--batch-size B", text, _values.count)
     schedules = ", ".join(SCHEDULES)
-    step.add_argument("--schedule", metavar="NAME", help=f"order of forward and backward passes: {schedules}")
+    option(step, "--schedule NAME", f"order of forward and backward passes: {schedules}")
     collectives = ", ".join(entries("simulator.collectives"))
     text = f"collective that sums gradients (default ring): {collectives}; ps adds a server if none is"
-    step.add_argument("--sync", metavar="NAME", help=text)
+    option(step, "--sync NAME", text)
     add_gradients(step)
     add_states(step)
-    machine.add_argument(
-        "--strict", action="store_true", help="an error, not a note, where the profile was captured on another device"
-    )
-    step.add_argument(
-        "--seed", metavar="N", type=_values.whole, default=0, help="seed of randomised strategies (default 0)"
-    )
+    option(machine, "--strict", "an error, not a note, where the profile was captured on another device")
+    option(step, "--seed N", "seed of randomised strategies (default 0)", _values.whole, default=0)
 
 
 def add_output(parser: argparse._ActionsContainer, what: str) -> None:
     """How much is printed, and for whom."""
     shown = parser.add_mutually_exclusive_group()
-    shown.add_argument("--verbose", action="store_true", help="print everything that is known, not the answer alone")
-    shown.add_argument("--json", action="store_true", help=f"print {what} as JSON instead")
+    option(shown, "--verbose", "print everything that is known, not the answer alone")
+    option(shown, "--json", f"print {what} as JSON instead")
 
 
 def add_overrides(machine: argparse._ActionsContainer) -> None:
     """The options that change a cluster that was read."""
-    machine.add_argument(
-        "--bandwidth", metavar="TIER=VALUE", action="append", default=[],
-        type=_values.assignment("TIER=VALUE, e.g. inter=10Gbps", str, _values.bandwidth),
-        help="line rate of every link of a tier, e.g. inter=10Gbps; repeatable",
-    )  # fmt: skip
-    machine.add_argument(
-        "--latency", metavar="TIER=VALUE", action="append", default=[],
-        type=_values.assignment("TIER=VALUE, e.g. inter=5us", str, _values.time),
-        help="latency of every link of a tier, e.g. inter=5us; repeatable",
-    )  # fmt: skip
-    machine.add_argument(
-        "--efficiency", metavar="TIER=SHARE", action="append", default=[],
-        type=_values.assignment("TIER=SHARE, e.g. inter=0.3", str, _values.line_rate_share),
-        help="share of its line rate that a tier gives training, e.g. inter=0.3 (default: as measured); repeatable",
-    )  # fmt: skip
-    machine.add_argument(
-        "--speed", metavar="X", type=_values.positive, default=1.0,
-        help="devices compute X times as fast as the one that was profiled (default 1)",
-    )  # fmt: skip
-    machine.add_argument(
-        "--memory",
-        metavar="SIZE",
-        type=_values.size,
-        help="memory of every device, e.g. 96GiB (default: the cluster's)",
-    )
+    kind = _values.assignment("TIER=VALUE, e.g. inter=10Gbps", str, _values.bandwidth)
+    text = "line rate of every link of a tier, e.g. inter=10Gbps"
+    option(machine, "--bandwidth TIER=VALUE", text, kind, repeatable=True)
+    kind = _values.assignment("TIER=VALUE, e.g. inter=5us", str, _values.time)
+    option(machine, "--latency TIER=VALUE", "latency of every link of a tier, e.g. inter=5us", kind, repeatable=True)
+    kind = _values.assignment("TIER=SHARE, e.g. inter=0.3", str, _values.line_rate_share)
+    text = "share of its line rate that a tier gives training, e.g. inter=0.3 (default: as measured)"
+    option(machine, "--efficiency TIER=SHARE", text, kind, repeatable=True)
+    text = "devices compute X times as fast as the one that was profiled (default 1)"
+    option(machine, "--speed X", text, _values.positive, default=1.0)
+    option(machine, "--memory SIZE", "memory of every device, e.g. 96GiB (default: the cluster's)", _values.size)
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
     """The options of gradient synchronisation and the optimizer, but for the collective."""
     from simulator.plan import OPTIMIZERS
 
-    step.add_argument(
-        "--bucket", metavar="SIZE", type=_values.size, help="bytes of gradients per bucket (default 25MiB)"
-    )
+    option(step, "--bucket SIZE", "bytes of gradients per bucket (default 25MiB)", _values.size)
     text = "bytes of the first bucket (default: as the others; torch DDP's is 1MiB where its size is left out)"
-    step.add_argument("--first-bucket", metavar="SIZE", type=_values.size, help=text)
-    step.add_argument("--no-overlap", action="store_true", help="synchronise only after the whole backward pass")
-    step.add_argument("--half-precision", action="store_true", help="send gradients in 16 bits")
-    step.add_argument(
-        "--compression",
-        metavar="RATIO",
-        type=_values.positive,
-        help="gradients are sent compressed to 1/RATIO of their bytes",
-    )
-    step.add_argument(
-        "--compression-cost",
-        metavar="TIME",
-        type=_values.time,
-        help="what compressing 1 GB of gradients takes a device, e.g. 5ms",
-    )
+    option(step, "--first-bucket SIZE", text, _values.size)
+    option(step, "--no-overlap", "synchronise only after the whole backward pass")
+    option(step, "--half-precision", "send gradients in 16 bits")
+    option(step, "--compression RATIO", "gradients are sent compressed to 1/RATIO of their bytes", _values.positive)
+    option(step, "--compression-cost TIME", "what compressing 1 GB of gradients takes a device, e.g. 5ms", _values.time)
     text = "bytes of buffers that the first device sends all others as a step begins, as torch DDP does (default 0)"
-    step.add_argument("--broadcast", metavar="SIZE", type=_values.size, help=text)
-    step.add_argument(
-        "--optimizer", choices=OPTIMIZERS, help="decides the optimizer state in memory (default momentum)"
-    )
+    option(step, "--broadcast SIZE", text, _values.size)
+    option(step, "--optimizer", "decides the optimizer state in memory (default momentum)", choices=OPTIMIZERS)
 
 
 def add_work(step: argparse._ActionsContainer) -> None:
     """The option of work that differs from sample to sample."""
-    step.add_argument(
-        "--work-deviation", metavar="X", type=_values.positive,
-        help="relative standard deviation of the work of a sample, drawn with --seed (default: as the profile says)",
-    )  # fmt: skip
+    text = "relative standard deviation of the work of a sample, drawn with --seed (default: as the profile says)"
+    option(step, "--work-deviation X", text, _values.positive)
 
 
 def add_states(step: argparse._ActionsContainer) -> None:
     """The options of what replicas share out of parameters, and of recomputation."""
-    step.add_argument(
-        "--zero", metavar="STAGE", type=int, choices=(0, 1, 2, 3),
-        help="replicas share out optimizer state (1), gradients too (2), parameters too (3, FSDP); default 0",
-    )  # fmt: skip
+    text = "replicas share out optimizer state (1), gradients too (2), parameters too (3, FSDP); default 0"
+    option(step, "--zero STAGE", text, int, choices=(0, 1, 2, 3))
     text = "so many consecutive replicas share out states, as in hybrid FSDP (default: all)"
-    step.add_argument("--shard-group", metavar="N", type=_values.count, help=text)
-    step.add_argument(
-        "--gradient-dtype",
-        metavar="DTYPE",
-        type=str,
-        help="precision of kept and summed gradients, e.g. float32",
-    )
-    text = "drop activations and compute them again: 'stages', or a number of segments"
-    step.add_argument("--recompute", metavar="SEGMENTS", help=text)
+    option(step, "--shard-group N", text, _values.count)
+    option(step, "--gradient-dtype DTYPE", "precision of kept and summed gradients, e.g. float32", str)
+    option(step, "--recompute SEGMENTS", "drop activations and compute them again: 'stages', or a number of segments")
 
 
 def read_profile(args: argparse.Namespace) -> Profile:
@@ -169,16 +124,10 @@ def profile_on(source: str, cluster: str | None, **of_card: Any) -> Profile:
 
 def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) -> None:
     """The options that `read_cluster` reads, the cluster itself under `name`."""
-    parser.add_argument(
-        name, metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists", **keywords
-    )
-    parser.add_argument(
-        "--devices",
-        metavar="N",
-        type=_values.count,
-        help="number of devices, filling nodes in order (default: the preset's, or all)",
-    )
-    parser.add_argument("--servers", metavar="K", type=_values.count, help="parameter servers to add to a preset")
+    option(parser, f"{name} CLUSTER", "cluster file, or a name that `shardscope clusters` lists", **keywords)
+    text = "number of devices, filling nodes in order (default: the preset's, or all)"
+    option(parser, "--devices N", text, _values.count)
+    option(parser, "--servers K", "parameter servers to add to a preset", _values.count)
 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from simulator.sweep.chart import Chart
@@ -21,22 +22,19 @@ MAY_GO = ("schedule", "samples_per_s", "dollars_per_sample", "bottleneck", "peak
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", metavar="DIR", help="folder that `shardscope sweep --output` wrote")
-    parser.add_argument(
-        "--where", metavar="SQL", action="append", default=[],
-        help="only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\"; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--top", metavar="N", type=_values.count, default=10, help="rows to print (default 10)")
+    option(parser, "folder DIR", "folder that `shardscope sweep --output` wrote")
+    text = "only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\""
+    option(parser, "--where SQL", text, repeatable=True)
+    option(parser, "--top N", "rows to print (default 10)", _values.count, default=10)
     add_output(parser)
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON instead")
+    option(parser, "--json", "print the rows as JSON instead")
 
 
 def add_output(
     parser: argparse.ArgumentParser, what: str = "write all rows (.csv, .parquet) or the plot (.html, .png)"
 ) -> None:
     """The option whose paths `check_outputs` and `write_outputs` take."""
-    text = f"{what}; repeatable"
-    parser.add_argument("--output", metavar="FILE", action="append", default=[], type=Path, help=text)
+    option(parser, "--output FILE", what, Path, repeatable=True)
 
 
 def check_outputs(paths: Sequence[Path]) -> None:

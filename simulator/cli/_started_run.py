@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from simulator.cli._run_causes import SimulatedRun
@@ -37,21 +38,18 @@ class PlannedRun:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a run that was started elsewhere")
-    text = "its command line, or the script that holds it: Megatron-LM's, torchtitan's"
-    group.add_argument("--launch", metavar="LINE", help=text)
+    option(group, "--launch LINE", "its command line, or the script that holds it: Megatron-LM's, torchtitan's")
     text = "its configuration: Megatron-LM's or nanotron's YAML, torchtitan's TOML, DeepSpeed's JSON, accelerate's YAML"
-    group.add_argument("--config", metavar="FILE", help=text)
+    option(group, "--config FILE", text)
 
 
 def add_details(parser: argparse.ArgumentParser) -> None:
     """What a command line may leave out."""
     group = parser.add_argument_group("what neither of these says")
-    text = "what it trains: a card's name, a card, or a model's config.json"
-    group.add_argument("--model", metavar="CARD", help=text)
-    text = "sequences of a micro-batch (default 1)"
-    group.add_argument("--microbatch", metavar="N", type=_values.count, help=text)
-    group.add_argument("--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)")
-    group.add_argument("--stack", metavar="S", help="training stack (JSON), or a name (default: the nearest)")
+    option(group, "--model CARD", "what it trains: a card's name, a card, or a model's config.json")
+    option(group, "--microbatch N", "sequences of a micro-batch (default 1)", _values.count)
+    option(group, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(group, "--stack S", "training stack (JSON), or a name (default: the nearest)")
 
 
 def is_asked(args: argparse.Namespace) -> bool:
@@ -126,8 +124,7 @@ def _started(args: argparse.Namespace) -> StartedRun:
 def numbers(parser: argparse.ArgumentParser) -> None:
     """What was measured, where there is no log."""
     measured = parser.add_argument_group("what was measured, in place of a log")
-    measured.add_argument("--step-time", metavar="TIME", type=_values.time, help="of a step, e.g. 4.2s")
-    text = "tokens a second of one device, e.g. 7500"
-    measured.add_argument("--tokens-per-s", metavar="N", type=_values.number, help=text)
-    measured.add_argument("--tflops", metavar="N", type=_values.number, help="of one device, as the program says it")
-    measured.add_argument("--mfu", metavar="SHARE", type=_values.number, help="as the program says it: 0.42 or 42")
+    option(measured, "--step-time TIME", "of a step, e.g. 4.2s", _values.time)
+    option(measured, "--tokens-per-s N", "tokens a second of one device, e.g. 7500", _values.number)
+    option(measured, "--tflops N", "of one device, as the program says it", _values.number)
+    option(measured, "--mfu SHARE", "as the program says it: 0.42 or 42", _values.number)

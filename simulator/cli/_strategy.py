@@ -7,6 +7,7 @@ import re
 
 from simulator.cli import _values
 from simulator.errors import InputError, nearest
+from simulator.one_line_parser import option
 from simulator.units import number_or_text
 
 _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
@@ -15,17 +16,11 @@ _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effo
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     strategy = parser.add_argument_group("strategy")
-    strategy.add_argument(
-        "--effort",
-        metavar="X",
-        type=_values.positive,
-        help="search effort relative to the default, for strategies that search",
-    )
-    strategy.add_argument(
-        "--set", metavar="NAME=VALUE", action="append", default=[],
-        type=_values.assignment("NAME=VALUE, e.g. grid=8x8", str, str),
-        help="an option of the strategy's own, e.g. grid=8x8, imbalance=0.05, replicas=true; repeatable",
-    )  # fmt: skip
+    text = "search effort relative to the default, for strategies that search"
+    option(strategy, "--effort X", text, _values.positive)
+    kind = _values.assignment("NAME=VALUE, e.g. grid=8x8", str, str)
+    text = "an option of the strategy's own, e.g. grid=8x8, imbalance=0.05, replicas=true"
+    option(strategy, "--set NAME=VALUE", text, kind, repeatable=True)
 
 
 def read(args: argparse.Namespace, strategy: str, *, alone: bool = True) -> dict[str, object]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from simulator import units
 from simulator.cli import _effects, _machine_note, _options, _strategy, _values
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument(
-        "--strategy", metavar="NAME", default="data", help="one that takes micro-batches (default data)"
-    )
-    parser.add_argument("--workers", metavar="N", type=_values.count, help="logical workers, a multiple of the devices")
-    parser.add_argument("--plan-out", metavar="FILE", help="write the best plan (JSON)")
-    parser.add_argument("--json", action="store_true", help="print all choices as JSON instead")
+    option(parser, "--strategy NAME", "one that takes micro-batches (default data)", default="data")
+    option(parser, "--workers N", "logical workers, a multiple of the devices", _values.count)
+    option(parser, "--plan-out FILE", "write the best plan (JSON)")
+    option(parser, "--json", "print all choices as JSON instead")
     _strategy.add_arguments(parser)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from simulator import units
 from simulator.cli import _options, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -24,19 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = parser.add_argument_group("machine")
     _options.add_cluster(machine, "--cluster", required=True)
     _options.add_overrides(machine)
-    parser.add_argument(
-        "--size", metavar="SIZE", type=_values.size, default="100MB", help="summed by all devices (default 100MB)"
-    )
-    parser.add_argument("--collective", metavar="NAME", help="ring or tree; by default both")
-    parser.add_argument(
-        "--late", metavar="DEVICE=TIME", action="append", default=[],
-        type=_values.assignment("DEVICE=TIME, e.g. 3=5ms", _values.whole, _values.time),
-        help="a device that begins later than the others, by its number, e.g. 3=5ms; repeatable",
-    )  # fmt: skip
-    parser.add_argument(
-        "--overhead", metavar="TIME", type=_values.time, default="0", help="of a device for each message, e.g. 1us"
-    )
-    parser.add_argument("--json", action="store_true", help="print when every device begins and ends as JSON instead")
+    option(parser, "--size SIZE", "summed by all devices (default 100MB)", _values.size, default="100MB")
+    option(parser, "--collective NAME", "ring or tree; by default both")
+    kind = _values.assignment("DEVICE=TIME, e.g. 3=5ms", _values.whole, _values.time)
+    text = "a device that begins later than the others, by its number, e.g. 3=5ms"
+    option(parser, "--late DEVICE=TIME", text, kind, repeatable=True)
+    option(parser, "--overhead TIME", "of a device for each message, e.g. 1us", _values.time, default="0")
+    option(parser, "--json", "print when every device begins and ends as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

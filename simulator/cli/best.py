@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _results
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from simulator.sweep.queries import Lead
@@ -24,11 +25,9 @@ RANK = "rank"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _results.add_arguments(parser)
-    parser.add_argument(
-        "--objective", metavar="NAME", default="step", help="step (default), throughput, cost, memory, or any column"
-    )
-    parser.add_argument("--across", metavar="COLUMN", help="show the best at each value of this parameter")
-    parser.add_argument("--by", metavar="COLUMN", default="strategy", help="with a line each (default: strategy)")
+    option(parser, "--objective NAME", "step (default), throughput, cost, memory, or any column", default="step")
+    option(parser, "--across COLUMN", "show the best at each value of this parameter")
+    option(parser, "--by COLUMN", "with a line each (default: strategy)", default="strategy")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _machine_note, _options, _planned, _printing, _started_run, _tables, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 from simulator.terminal import say
-from simulator.units import format_time
+from simulator.units import format_longer, format_time
 
 if TYPE_CHECKING:
     from simulator.report.interval import StepInterval
@@ -37,14 +38,14 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a trace of torch.profiler, a folder of them, one per rank, a log, or a file of step times"
-    parser.add_argument("recorded", metavar="LOG_OR_TRACE", nargs="?", help=text)
-    parser.add_argument("plan", metavar="PLAN", nargs="?", help="a plan file that `shardscope partition` wrote")
+    option(parser, "recorded LOG_OR_TRACE", text, nargs="?")
+    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote", nargs="?")
     _started_run.add_arguments(parser)
     _started_run.add_details(parser)
     _started_run.numbers(parser)
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
-    parser.add_argument("--device", metavar="N", type=_values.whole, help=text)
-    parser.add_argument("--json", action="store_true", help="print the comparison as JSON instead")
+    option(parser, "--device N", text, _values.whole)
+    option(parser, "--json", "print the comparison as JSON instead")
     _options.add_inputs(parser, required=False)
 
 
@@ -120,14 +121,14 @@ def _by_cause(
     name: str, recorded: RecordedPhases, predicted: Mapping[str, float], longer_s: float
 ) -> _tables.TextTable:
     """A row per cause: beside a trace what it recorded, beside times alone how much longer it would have to be."""
-    from simulator.report.step_causes import alone, signed
+    from simulator.report.step_causes import alone
 
     if recorded.causes_s:
         table = _tables.new_table(name, "predicted", "recorded", "longer", "error")
         for cause, seconds in predicted.items():
             actual = recorded.causes_s[cause]
             error = f"{seconds / actual - 1:+.1%}" if actual else "-"
-            table.add_row(cause, format_time(seconds), format_time(actual), signed(actual - seconds), error)
+            table.add_row(cause, format_time(seconds), format_time(actual), format_longer(actual - seconds), error)
         return table
     table = _tables.new_table(name, "predicted", "share", "alone it would be")
     total = sum(predicted.values())

@@ -9,12 +9,13 @@ import argparse
 
 from simulator.cli import _options
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_cluster(parser, "cluster", nargs="?")
-    parser.add_argument("--output", metavar="FILE", help="write the cluster (YAML); - is standard output")
-    parser.add_argument("--json", action="store_true", help="print the clusters, or the one, as JSON instead")
+    option(parser, "--output FILE", "write the cluster (YAML); - is standard output")
+    option(parser, "--json", "print the clusters, or the one, as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,7 +26,8 @@ from simulator.cli import (
     _strategy,
     _values,
 )
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, MissingExtraError, require
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -40,17 +41,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser, started=True)
     _started_run.add_arguments(parser)
-    parser.add_argument(
-        "--strategies",
-        metavar="NAMES",
-        default="all",
-        help="names with commas between, or all (default), which leaves out those that are there to be beaten",
-    )
-    parser.add_argument(
-        "--microbatches", metavar="M", type=_values.count,
-        help="micro-batches per batch, for strategies that pipeline",
-    )  # fmt: skip
-    parser.add_argument("--trace-out", metavar="FILE", help="write a trace of the best that ui.perfetto.dev opens")
+    text = "names with commas between, or all (default), which leaves out those that are there to be beaten"
+    option(parser, "--strategies NAMES", text, default="all")
+    option(parser, "--microbatches M", "micro-batches per batch, for strategies that pipeline", _values.count)
+    option(parser, "--trace-out FILE", "write a trace of the best that ui.perfetto.dev opens")
     _options.add_output(parser, "the reports, best first,")
     _options.add_work(parser)
     _accuracy.add_arguments(parser)
@@ -139,10 +133,8 @@ def strategy_names(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     for name in names:
         partitioners.load(name)
-    if not names:
-        raise InputError(
-            f"strategies is {text!r}: it names at least one; known: {', '.join(partitioners.strategies())}"
-        )
+    known = ", ".join(partitioners.strategies())
+    require(len(names) > 0, "strategies", repr(text), f"it names at least one; known: {known}")
     return names
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 
+from simulator.one_line_parser import option
+
 SHELLS = ("bash", "zsh", "fish")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=SHELLS, help="which shell")
+    option(parser, "shell", "which shell", choices=SHELLS)
 
 
 def run(args: argparse.Namespace) -> int:

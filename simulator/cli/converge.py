@@ -14,39 +14,29 @@ import sys
 
 from simulator.cli import _values
 from simulator.errors import needing
+from simulator.one_line_parser import option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the network in the zoo")
-    parser.add_argument("--dataset", metavar="NAME", default="digits", help="what it learns (default %(default)s)")
-    parser.add_argument(
-        "--batch-sizes", metavar="A..B", type=doublings, default=doublings("16..1024"),
-        help="16..1024 is 16, 32, ... 1024; or numbers with commas between (default 16..1024)",
-    )  # fmt: skip
-    parser.add_argument("--target", metavar="X", type=_values.positive, default=0.97, help="accuracy (default 0.97)")
-    parser.add_argument(
-        "--staleness",
-        metavar="A..B",
-        type=doublings,
-        default=(),
-        help="staleness of gradients in updates, written alike (default: none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--stale-batch-size", metavar="B", type=_values.count, default=64, help="samples per update (default 64)"
-    )
-    parser.add_argument("--seeds", metavar="N", type=_values.count, default=5, help="trials of each (default 5)")
-    parser.add_argument(
-        "--epochs", metavar="N", type=_values.count, default=100, help="epochs after which a trial ends (default 100)"
-    )
-    parser.add_argument("--output", metavar="FILE", required=True, help="the JSON file to write")
-    parser.add_argument("--json", action="store_true", help="print what was measured as JSON; progress on stderr")
+    option(parser, "model MODEL", "the network in the zoo")
+    option(parser, "--dataset NAME", "what it learns (default %(default)s)", default="digits")
+    text = "16..1024 is 16, 32, ... 1024; or numbers with commas between (default 16..1024)"
+    option(parser, "--batch-sizes A..B", text, doublings, default=doublings("16..1024"))
+    option(parser, "--target X", "accuracy (default 0.97)", _values.positive, default=0.97)
+    text = "staleness of gradients in updates, written alike (default: none)"
+    option(parser, "--staleness A..B", text, doublings, default=())
+    option(parser, "--stale-batch-size B", "samples per update (default 64)", _values.count, default=64)
+    option(parser, "--seeds N", "trials of each (default 5)", _values.count, default=5)
+    option(parser, "--epochs N", "epochs after which a trial ends (default 100)", _values.count, default=100)
+    option(parser, "--output FILE", "the JSON file to write", required=True)
+    option(parser, "--json", "print what was measured as JSON; progress on stderr")
 
 
 def run(args: argparse.Namespace) -> int:
     with needing("torch", "converge"):
         from traces.convergence.curve_measurement import converge
     from simulator.cli import _printing
-    from simulator.convergence.curve_files import write_curves
+    from simulator.files import write_json
 
     curves = converge(
         args.model,
@@ -60,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         command="shardscope " + shlex.join(args.argv),
         say=lambda line: print(line, file=sys.stderr if args.json else sys.stdout, flush=True),
     )
-    write_curves(curves, args.output)
+    write_json(curves, args.output)
     if args.json:
         _printing.print_json({"output": args.output, "model": curves.model, "trials": len(curves.trials)})
     else:

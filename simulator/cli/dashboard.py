@@ -13,27 +13,21 @@ from urllib.parse import urlencode
 
 from simulator.cli import _values
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from dashboard.state.store import Store
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "profiles", metavar="PROFILE", nargs="*", help="profile files, model cards or names to show; the first opens"
-    )
-    parser.add_argument("--plan", metavar="FILE", help="a plan of the first profile, to open beside its execution")
-    parser.add_argument(
-        "--execution", metavar="FILE", help="a run of --plan as it went (.npz, of `execute`): opens Compare"
-    )
-    parser.add_argument("--cluster", metavar="C", help="the preset that --plan is simulated on (default dgx-a100)")
-    parser.add_argument(
-        "--validation", metavar="PATH", type=Path,
-        help="a validation.json, or the folder of `shardscope validate`, which also holds single tasks",
-    )  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
-    text = "port to listen on (default 8050; 0 takes a free one)"
-    parser.add_argument("--port", type=_values.whole, default=8050, help=text)
+    option(parser, "profiles PROFILE", "profile files, model cards or names to show; the first opens", nargs="*")
+    option(parser, "--plan FILE", "a plan of the first profile, to open beside its execution")
+    option(parser, "--execution FILE", "a run of --plan as it went (.npz, of `execute`): opens Compare")
+    option(parser, "--cluster C", "the preset that --plan is simulated on (default dgx-a100)")
+    text = "a validation.json, or the folder of `shardscope validate`, which also holds single tasks"
+    option(parser, "--validation PATH", text, Path)
+    option(parser, "--host HOST", "address to listen on (default: this machine only)", default="127.0.0.1")
+    option(parser, "--port PORT", "port to listen on (default 8050; 0 takes a free one)", _values.whole, default=8050)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator.cli import _printing, _tables, _torchrun, _values
-from simulator.errors import InputError, needing
+from simulator.errors import InputError, needing, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -32,11 +33,11 @@ MICROBATCHES = 4
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a profile captured on these hosts, of a network of the zoo or of a package.module:attribute"
-    parser.add_argument("profile", metavar="PROFILE", help=text)
-    parser.add_argument("cluster", metavar="CLUSTER", help="a cluster file that `shardscope calibrate` wrote here")
-    parser.add_argument("--network", choices=("lab", "loopback"), help="what joins the processes")
-    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=300.0, help="seconds per run")
-    parser.add_argument("--json", action="store_true", help="print steps and findings as JSON instead")
+    option(parser, "profile PROFILE", text)
+    option(parser, "cluster CLUSTER", "a cluster file that `shardscope calibrate` wrote here")
+    option(parser, "--network", "what joins the processes", choices=("lab", "loopback"))
+    option(parser, "--timeout S", "seconds per run", _values.positive, default=300.0)
+    option(parser, "--json", "print steps and findings as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,11 +55,8 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(args.profile)
     cluster, runtime = read_cluster(args.cluster), read_runtime(args.cluster)
     here = doctor.device_here()
-    if not alike(profile.device, here):
-        raise InputError(
-            f"PROFILE is {args.profile}: it was measured on {profile.device}, and steps are taken on {here}; "
-            "capture one here"
-        )
+    rule = f"it was measured on {profile.device}, and steps are taken on {here}; capture one here"
+    require(alike(profile.device, here), "PROFILE", args.profile, rule)
     if other := unlike(cluster, f"CPU {here}"):
         raise InputError(
             f"CLUSTER is {args.cluster}: its devices are {', '.join(other)}, and steps are taken on {here}; "

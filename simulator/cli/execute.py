@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _options, _printing, _tables, _values
 from simulator.errors import InputError, needing
+from simulator.one_line_parser import option
 from simulator.terminal import say
-from simulator.units import format_time
+from simulator.units import format_longer, format_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,30 +33,23 @@ _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
-    parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's model)")
+    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
+    option(parser, "--profile PROFILE", "profile file or name (default: the plan's model)")
     machine = parser.add_argument_group("machine")
     _options.add_cluster(machine, "--cluster", required=True)
     _options.add_overrides(machine)
-    machine.add_argument(
-        "--network", choices=("lab", "loopback"), help="what joins the processes (default: lab where it can be made)"
-    )
-    parser.add_argument(
-        "--via",
-        choices=("execute", "ddp", "pipelining"),
-        default="execute",
-        help="what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining",
-    )
-    parser.add_argument("--model", metavar="NAME", help="of the zoo, or package.module:callable (default: the plan's)")
-    parser.add_argument(
-        "--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample (default: as captured)"
-    )
-    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
-    parser.add_argument("--steps", metavar="N", type=_values.count, default=10, help="measured steps (default 10)")
-    parser.add_argument("--timeout", metavar="S", type=_values.positive, default=600.0, help="seconds (default 600)")
-    parser.add_argument("--output", metavar="FILE", help="write the timeline of the median step (.npz)")
-    parser.add_argument("--trace-out", metavar="FILE", help="write it as a trace that ui.perfetto.dev opens (JSON)")
-    parser.add_argument("--json", action="store_true", help="print both steps and the critical path as JSON instead")
+    text = "what joins the processes (default: lab where it can be made)"
+    option(machine, "--network", text, choices=("lab", "loopback"))
+    text = "what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining"
+    option(parser, "--via", text, choices=("execute", "ddp", "pipelining"), default="execute")
+    option(parser, "--model NAME", "of the zoo, or package.module:callable (default: the plan's)")
+    option(parser, "--input-shape AxBxC", "of one sample (default: as captured)", _values.shape)
+    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
+    option(parser, "--steps N", "measured steps (default 10)", _values.count, default=10)
+    option(parser, "--timeout S", "seconds (default 600)", _values.positive, default=600.0)
+    option(parser, "--output FILE", "write the timeline of the median step (.npz)")
+    option(parser, "--trace-out FILE", "write it as a trace that ui.perfetto.dev opens (JSON)")
+    option(parser, "--json", "print both steps and the critical path as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -121,7 +115,7 @@ def _print(execution: Execution, comparison: Comparison, expected_s: float) -> N
     table = _tables.new_table("on the critical path", "tasks", "predicted", "actual", "longer")
     for kind, total in comparison.totals(comparison.path).items():
         longer = total.actual_s - total.predicted_s
-        times = (format_time(total.predicted_s), format_time(total.actual_s), _signed(longer))
+        times = (format_time(total.predicted_s), format_time(total.actual_s), format_longer(longer))
         table.add_row(kind.name.lower(), str(total.tasks), *times)
     table.add_row("waits between them", "", "", format_time(comparison.waits_s), "")
     print()
@@ -155,10 +149,6 @@ def _worst(title: str, graph: TaskGraph, differences: Sequence[Difference]) -> T
     table = _tables.new_table(title, "predicted", "actual", "late", last="after")
     for difference in differences:
         cause = graph.describe(difference.cause) if difference.cause >= 0 else "the start"
-        times = (format_time(difference.predicted_s), format_time(difference.actual_s), _signed(difference.late_s))
-        table.add_row(graph.describe(difference.task), *times, cause)
+        times = map(format_time, (difference.predicted_s, difference.actual_s))
+        table.add_row(graph.describe(difference.task), *times, format_longer(difference.late_s), cause)
     return table
-
-
-def _signed(seconds: float) -> str:
-    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"

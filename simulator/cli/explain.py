@@ -9,11 +9,12 @@ from __future__ import annotations
 import argparse
 
 from simulator.cli import _options, _planned
+from simulator.one_line_parser import option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
-    parser.add_argument("--json", action="store_true", help="print the explanation as JSON instead")
+    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
+    option(parser, "--json", "print the explanation as JSON instead")
     _options.add_inputs(parser, required=False)
 
 

@@ -26,6 +26,7 @@ from simulator.cli import _options, _values
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -36,16 +37,15 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("plan", metavar="PLAN", help="a plan file that `shardscope partition` wrote")
-    parser.add_argument("--to", choices=(*RUNTIMES, TRACES), required=True, help="the runtime")
-    parser.add_argument("--profile", metavar="PROFILE", help="profile file or name (default: the plan's)")
-    parser.add_argument("--model", metavar="NAME", help="package.module:callable that makes the network")
-    parser.add_argument("--input-shape", metavar="AxBxC", type=_values.shape, help="of one sample, e.g. 3x224x224")
-    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
-    text = "what to write; - is standard output; of chakra a folder"
-    parser.add_argument("--output", metavar="FILE", required=True, help=text)
-    parser.add_argument("--ranks", metavar="A..B", help="of chakra, those whose traces are written (default: all)")
-    parser.add_argument("--json", action="store_true", help="print what was written, and not as planned, as JSON")
+    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
+    option(parser, "--to", "the runtime", choices=(*RUNTIMES, TRACES), required=True)
+    option(parser, "--profile PROFILE", "profile file or name (default: the plan's)")
+    option(parser, "--model NAME", "package.module:callable that makes the network")
+    option(parser, "--input-shape AxBxC", "of one sample, e.g. 3x224x224", _values.shape)
+    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
+    option(parser, "--output FILE", "what to write; - is standard output; of chakra a folder", required=True)
+    option(parser, "--ranks A..B", "of chakra, those whose traces are written (default: all)")
+    option(parser, "--json", "print what was written, and not as planned, as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -77,22 +77,9 @@ def run(args: argparse.Namespace) -> int:
     else:
         from simulator.exports.script import script
 
-        text = script(
-            title=runtime.TITLE,
-            command=command,
-            file_name=Path(args.output).name,
-            limits=lines,
-            model=_trained_model(args, profile),
-            ranks=shape.devices,
-            torchrun=begun,
-            batch_size=plan.batch_size,
-            microbatches=plan.microbatches,
-            optimizer_state=plan.optimizer_state,
-            predicted_s=_predicted_s(profile, cluster, plan, settings),
-            imports=runtime.IMPORTS,
-            constants=runtime.constants(plan, shape),
-            body=runtime.BODY,
-        )
+        predicted_s = _predicted_s(profile, cluster, plan, settings)
+        model, name = _trained_model(args, profile), Path(args.output).name
+        text = script(runtime, plan, shape, model, command, name, lines, torchrun=begun, predicted_s=predicted_s)
     files.write_text_atomic(args.output, text)
     if args.json:
         written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}

@@ -11,41 +11,26 @@ import shlex
 import sys
 
 from simulator.cli import _values
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "files",
-        metavar="TRACE",
-        nargs="+",
-        help="files of one measurement: torch.profiler's JSON, graph.txt, logs of nccl-tests or tables of layers",
-    )
-    parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
-    parser.add_argument(
-        "--model",
-        metavar="M",
-        help="a network of the zoo or package.module:callable, where a trace needs it",
-    )
-    parser.add_argument(
-        "--batch-size",
-        metavar="B[,B]",
-        type=_values.counts,
-        default=(),
-        help="samples per step, where the files do not say it",
-    )
-    parser.add_argument(
-        "--input-shape", metavar="CxHxW", type=_values.shape, help="one sample's shape, for package.module:callable"
-    )
-    parser.add_argument("--classes", metavar="N", type=_values.count, help="num_classes for package.module:callable")
-    parser.add_argument("--vocabulary", metavar="N", type=_values.count, help="the input is integers below this")
-    parser.add_argument("--dtype", metavar="T", help="precision, where the files do not say it (default float32)")
-    parser.add_argument("--device", metavar="NAME", help="the device's name, where the files do not say it")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON instead")
-    parser.add_argument("--force", action="store_true", help="accept layers that do not add up to the step")
+    text = "files of one measurement: torch.profiler's JSON, graph.txt, logs of nccl-tests or tables of layers"
+    option(parser, "files TRACE", text, nargs="+")
+    option(parser, "--output FILE", "profile to write (JSON)")
+    option(parser, "--model M", "a network of the zoo or package.module:callable, where a trace needs it")
+    option(parser, "--batch-size B[,B]", "samples per step, where the files do not say it", _values.counts, default=())
+    option(parser, "--input-shape CxHxW", "one sample's shape, for package.module:callable", _values.shape)
+    option(parser, "--classes N", "num_classes for package.module:callable", _values.count)
+    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
+    option(parser, "--dtype T", "precision, where the files do not say it (default float32)")
+    option(parser, "--device NAME", "the device's name, where the files do not say it")
+    option(parser, "--json", "print what was written as JSON instead")
+    option(parser, "--force", "accept layers that do not add up to the step")
     curves = parser.add_argument_group("collectives, where the files hold some")
-    curves.add_argument("--cluster", metavar="C", help="file or preset that gets their times as measured curves")
-    curves.add_argument("--cluster-output", metavar="FILE", help="cluster to write (YAML)")
+    option(curves, "--cluster C", "file or preset that gets their times as measured curves")
+    option(curves, "--cluster-output FILE", "cluster to write (YAML)")
 
 
 def run(args: argparse.Namespace) -> int:

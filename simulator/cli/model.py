@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -35,35 +36,30 @@ ELSEWHERE = dict.fromkeys(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("card", metavar="CARD", nargs="?", help="model card (YAML), or the name of one that ships")
-    parser.add_argument(
-        "--stack", metavar="S", help="training stack (JSON), or a name (default: the one of the nearest GPU)"
-    )
-    parser.add_argument("--device", metavar="GPU", help="another accelerator than the stack's: h100, a100, b200, ...")
-    parser.add_argument(
-        "--sequence", metavar="S", type=_values.count, help="tokens of a sequence (default: the card's)"
-    )
-    parser.add_argument(
-        "--precision", metavar="P", help="of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8"
-    )
-    parser.add_argument("--batch-size", metavar="B", type=_values.count, help="sequences of the profile (default 1)")
-    parser.add_argument("--output", metavar="FILE", help="profile to write (JSON)")
+    option(parser, "card CARD", "model card (YAML), or the name of one that ships", nargs="?")
+    option(parser, "--stack S", "training stack (JSON), or a name (default: the one of the nearest GPU)")
+    option(parser, "--device GPU", "another accelerator than the stack's: h100, a100, b200, ...")
+    option(parser, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(parser, "--precision P", "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8")
+    option(parser, "--batch-size B", "sequences of the profile (default 1)", _values.count)
+    option(parser, "--output FILE", "profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
-    fitting.add_argument("--calibrate", metavar="CSV", help="measured runs, from which the stack's constants are taken")
-    fitting.add_argument("--cluster", metavar="C", help="the preset that they ran on (default dgx-h100)")
-    fitting.add_argument("--stack-output", metavar="FILE", help="training stack to write (JSON)")
+    option(fitting, "--calibrate CSV", "measured runs, from which the stack's constants are taken")
+    option(fitting, "--cluster C", "the preset that they ran on (default dgx-h100)")
+    option(fitting, "--stack-output FILE", "training stack to write (JSON)")
 
 
 def run(args: argparse.Namespace) -> int:
+    from simulator import files
     from simulator.language_models.card_files import cards, read_card
-    from simulator.language_models.training_stack import nearest_stack, read_stack, write_stack
+    from simulator.language_models.training_stack import nearest_stack, read_stack
 
     stack = read_stack(args.stack) if args.stack else nearest_stack(args.device or "h100")
     if args.calibrate:
         stack = _calibrated(stack, args)
         say("\n".join(stack.remarks) or f"the runs determine every constant of {stack.name}")
     if args.stack_output:
-        write_stack(stack, args.stack_output)
+        files.write_json(stack, args.stack_output)
     if args.device:
         stack = replace(stack, accelerator=args.device)
     stack = stack.with_precision(args.precision)

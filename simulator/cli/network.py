@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
-from simulator.errors import InputError, require
+from simulator.errors import require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -44,9 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.set_defaults(objective="step", runtime=None)
     _grids.add_card_arguments(parser)
-    parser.add_argument("--budget", metavar="TIME", type=_values.time, help="time to search for plans (default 20s)")
+    option(parser, "--budget TIME", "time to search for plans (default 20s)", _values.time)
     _results.add_output(parser)
-    parser.add_argument("--json", action="store_true", help="print the points as JSON instead")
+    option(parser, "--json", "print the points as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -85,10 +85,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _checked(cluster: Cluster) -> Cluster:
     """A cluster of nodes. Raises InputError."""
-    if TIER not in cluster.tiers or cluster.workers <= cluster.devices_per_host:
-        raise InputError(
-            f"devices is {cluster.workers}: {cluster.name} has no links between nodes ({TIER!r}) then; take more"
-        )
+    rule = f"{cluster.name} has no links between nodes ({TIER!r}) then; take more"
+    several = TIER in cluster.tiers and cluster.workers > cluster.devices_per_host
+    require(several, "devices", cluster.workers, rule)
     return cluster
 
 
@@ -155,18 +154,13 @@ def _words(grid: TrainingGrid) -> str:
 
 def _of_profile(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
     """The best plan of each strategy for a measured network. Raises InputError where none fits."""
-    from simulator.cli.search import plan_search
+    from simulator.cli.search import searched
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
-    ends_s = perf_counter() + (args.budget or BUDGET_S)
-    searching = plan_search(args, lambda: ends_s - perf_counter())
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
-    with suppress(KeyboardInterrupt):
-        searching.run()
-    if searching.best is None:
-        raise InputError("no plan found that fits into memory; take more devices or a smaller batch")
-    plans = {name: scored.plan for name, scored in searching.tally.best.items()}
+    found = searched(args, args.budget or BUDGET_S).tally.best
+    plans = {name: scored.plan for name, scored in found.items()}
     return profile, cluster, _options.read_runtime(args, profile), plans
 
 

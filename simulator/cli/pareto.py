@@ -11,14 +11,15 @@ import argparse
 from pathlib import Path
 
 from simulator.cli import _results
+from simulator.one_line_parser import option
 
 FRONT = "front"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _results.add_arguments(parser)
-    parser.add_argument("--x", metavar="COLUMN", default="step_s", help="default step_s")
-    parser.add_argument("--y", metavar="COLUMN", default="peak_memory_bytes", help="default peak_memory_bytes")
+    option(parser, "--x COLUMN", "default step_s", default="step_s")
+    option(parser, "--y COLUMN", "default peak_memory_bytes", default="peak_memory_bytes")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,18 +11,17 @@ from dataclasses import replace
 
 from simulator.cli import _effects, _options, _strategy, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument(
-        "--strategy", metavar="NAME", required=True, help="partitioning strategy: data, pipeline, hypergraph, ..."
-    )
-    parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
+    option(parser, "--strategy NAME", "partitioning strategy: data, pipeline, hypergraph, ...", required=True)
+    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
     _options.add_work(parser)
-    parser.add_argument("--output", metavar="FILE", required=True, help="the plan (JSON); - is standard output")
-    parser.add_argument("--hgr", metavar="FILE", help="also write the plan's shards as a hypergraph (hMETIS)")
-    parser.add_argument("--json", action="store_true", help="print the report as JSON instead")
+    option(parser, "--output FILE", "the plan (JSON); - is standard output", required=True)
+    option(parser, "--hgr FILE", "also write the plan's shards as a hypergraph (hMETIS)")
+    option(parser, "--json", "print the report as JSON instead")
     _strategy.add_arguments(parser)
 
 

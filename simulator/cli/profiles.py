@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 
+from simulator.one_line_parser import option
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print them as JSON instead")
+    option(parser, "--json", "print them as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -16,18 +18,11 @@ def run(args: argparse.Namespace) -> int:
     profiles = {name: files.read_profile(name) for name in files.library()}
     if args.json:
         fields = ("model", "device", "batch_size", "dtype", "parameter_bytes", "step_s", "layers_to_step", "date")
-        _printing.print_json(
-            {
-                "profiles": [
-                    {
-                        "name": name,
-                        "layers": len(profile.layers),
-                        **{field: getattr(profile, field) for field in fields},
-                    }
-                    for name, profile in profiles.items()
-                ]
-            }
-        )
+        rows = [
+            {"name": name, "layers": len(profile.layers)} | {field: getattr(profile, field) for field in fields}
+            for name, profile in profiles.items()
+        ]
+        _printing.print_json({"profiles": rows})
     else:
         _listings.print_profiles(profiles)
     return 0

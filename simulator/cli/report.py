@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _strategy, _values
 from simulator.errors import InputError, MissingExtraError
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument("--strategies", metavar="NAMES", default="data,pipeline,hypergraph", help="names with commas")
-    parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
-    parser.add_argument("--output", metavar="FILE", default="report.html", help="default report.html")
-    parser.add_argument("--json", action="store_true", help="print what was written, and each step, as JSON")
+    option(parser, "--strategies NAMES", "names with commas", default="data,pipeline,hypergraph")
+    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
+    option(parser, "--output FILE", "default report.html", default="report.html")
+    option(parser, "--json", "print what was written, and each step, as JSON")
     _strategy.add_arguments(parser)
 
 

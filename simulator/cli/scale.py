@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _machine_note, _options, _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -25,32 +26,24 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("profile", metavar="PROFILE", help="profile file, or a name that `shardscope profiles` lists")
+    option(parser, "profile PROFILE", "profile file, or a name that `shardscope profiles` lists")
     machine = parser.add_argument_group("machine")
-    machine.add_argument(
-        "--cluster", metavar="CLUSTER", required=True, help="cluster file, or a name that `shardscope clusters` lists"
-    )
-    machine.add_argument("--devices", metavar="N..M", default="1..64", help="numbers of devices (default 1..64)")
-    machine.add_argument(
-        "--servers", metavar="K", type=_values.count, default=1, help="parameter servers of ps (default 1)"
-    )
+    option(machine, "--cluster CLUSTER", "cluster file, or a name that `shardscope clusters` lists", required=True)
+    option(machine, "--devices N..M", "numbers of devices (default 1..64)", default="1..64")
+    option(machine, "--servers K", "parameter servers of ps (default 1)", _values.count, default=1)
     _options.add_overrides(machine)
     step = parser.add_argument_group("training step")
-    step.add_argument("--sync", metavar="NAMES", default="ring,ps", help="ways to synchronise (default ring,ps)")
-    step.add_argument(
-        "--staleness", metavar="S", type=_values.whole, default=3, help="steps that ps-ssp runs ahead (default 3)"
-    )
+    option(step, "--sync NAMES", "ways to synchronise (default ring,ps)", default="ring,ps")
+    option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", _values.whole, default=3)
     kind = step.add_mutually_exclusive_group()
-    kind.add_argument("--weak", action="store_true", help="every device has --batch-size samples (default)")
-    kind.add_argument("--strong", action="store_true", help="all devices together have --batch-size samples")
-    step.add_argument("--batch-size", metavar="B", type=_values.count, help="samples (default: the profile's)")
+    option(kind, "--weak", "every device has --batch-size samples (default)")
+    option(kind, "--strong", "all devices together have --batch-size samples")
+    option(step, "--batch-size B", "samples (default: the profile's)", _values.count)
     _options.add_gradients(step)
     shown = parser.add_argument_group("output")
-    shown.add_argument("--epoch-samples", metavar="N", type=_values.count, help="adds time and dollars per epoch")
-    shown.add_argument(
-        "--plot", metavar="FILE", help="draw the study, as .html that needs no network, or its throughput as .png"
-    )
-    shown.add_argument("--usage", metavar="FILE.html", help="draw the resource usage over the largest step of each way")
+    option(shown, "--epoch-samples N", "adds time and dollars per epoch", _values.count)
+    option(shown, "--plot FILE", "draw the study, as .html that needs no network, or its throughput as .png")
+    option(shown, "--usage FILE.html", "draw the resource usage over the largest step of each way")
     _options.add_output(shown, "the points")
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _results
+from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
     from simulator.elastic.job_account import Account
@@ -22,10 +23,10 @@ INTERVALS = 72
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("scenario", metavar="SCENARIO.yaml", help="what happens when; see examples/spot-cluster.yaml")
-    parser.add_argument("--policy", choices=["live", "restart"], help="instead of the file's")
+    option(parser, "scenario SCENARIO.yaml", "what happens when; see examples/spot-cluster.yaml")
+    option(parser, "--policy", "instead of the file's", choices=["live", "restart"])
     _results.add_output(parser, "write throughput over time (.html, .png) or what each event cost (.csv, .parquet)")
-    parser.add_argument("--json", action="store_true", help="print the account as JSON instead")
+    option(parser, "--json", "print the account as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:

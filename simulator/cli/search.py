@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -33,38 +34,39 @@ LEFT_OUT = frozenset({"shuffle"})
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
-    parser.add_argument(
-        "--objective", choices=["step", "throughput", "cost", "memory"], default="step",
-        help="what to minimise; cost may leave devices unused (default step)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--budget", metavar="TIME", type=_values.time, default="60s", help="time to search (default 60s)"
-    )
-    parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
-    parser.add_argument("--json", action="store_true", help="print plan figures, bound and tally as JSON instead")
+    text = "what to minimise; cost may leave devices unused (default step)"
+    option(parser, "--objective", text, choices=["step", "throughput", "cost", "memory"], default="step")
+    option(parser, "--budget TIME", "time to search (default 60s)", _values.time, default="60s")
+    option(parser, "--plan-out FILE", "write the plan (JSON)")
+    option(parser, "--json", "print plan figures, bound and tally as JSON instead")
 
 
 def run(args: argparse.Namespace) -> int:
     from simulator import files
 
-    ends_s = perf_counter() + args.budget
-    searching = plan_search(args, lambda: ends_s - perf_counter())
-    with suppress(KeyboardInterrupt):
-        searching.run()
-    best = searching.best
-    if best is None:
-        tally = searching.tally
-        raise InputError(
-            f"no plan found: {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built; "
-            "take more devices, a smaller batch or a longer --budget"
-        )
-    if args.plan_out:
-        files.write_plan(best.plan, args.plan_out)
+    searching = searched(args, args.budget)
+    if args.plan_out and searching.best:
+        files.write_plan(searching.best.plan, args.plan_out)
     if args.json:
         _print_json(searching)
     else:
         _print(searching, args.plan_out)
     return 0
+
+
+def searched(args: argparse.Namespace, budget_s: float) -> PlanSearch:
+    """The search asked for, after so long or an interrupt. Raises InputError where nothing was found."""
+    ends_s = perf_counter() + budget_s
+    searching = plan_search(args, lambda: ends_s - perf_counter())
+    with suppress(KeyboardInterrupt):
+        searching.run()
+    if searching.best is None:
+        tally = searching.tally
+        raise InputError(
+            f"no plan found: {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built; "
+            "take more devices, a smaller batch or a longer --budget"
+        )
+    return searching
 
 
 def plan_search(args: argparse.Namespace, time_left_s: Callable[[], float]) -> PlanSearch:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _machine_note, _options, _started_run, _strategy, _values
 from simulator.errors import InputError, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -27,22 +28,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser, started=True)
     _started_run.add_arguments(parser)
     plan = parser.add_argument_group("plan").add_mutually_exclusive_group()
-    plan.add_argument("--strategy", metavar="NAME", help="partitioning strategy: data, model, pipeline, ...")
-    plan.add_argument("--plan", metavar="FILE", help="a plan that --plan-out wrote")
-    parser.add_argument("--microbatches", metavar="M", type=_values.count, help="micro-batches per batch")
+    option(plan, "--strategy NAME", "partitioning strategy: data, model, pipeline, ...")
+    option(plan, "--plan FILE", "a plan that --plan-out wrote")
+    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
     noise = parser.add_argument_group("noise")
     _options.add_work(noise)
-    noise.add_argument(
-        "--jitter", metavar="X", type=_values.positive, default=0.0,
-        help="relative standard deviation of every compute task's duration, drawn with --seed",
-    )  # fmt: skip
-    noise.add_argument(
-        "--straggler", metavar="DEVICE=FACTOR", action="append", default=[],
-        type=_values.assignment("DEVICE=FACTOR, e.g. 3=2", _values.whole, _values.number),
-        help="tasks of a device take FACTOR times as long, e.g. 3=2; repeatable",
-    )  # fmt: skip
-    parser.add_argument("--plan-out", metavar="FILE", help="write the plan (JSON)")
-    parser.add_argument("--trace-out", metavar="FILE", help="write a trace that ui.perfetto.dev opens (JSON)")
+    text = "relative standard deviation of every compute task's duration, drawn with --seed"
+    option(noise, "--jitter X", text, _values.positive, default=0.0)
+    kind = _values.assignment("DEVICE=FACTOR, e.g. 3=2", _values.whole, _values.number)
+    text = "tasks of a device take FACTOR times as long, e.g. 3=2"
+    option(noise, "--straggler DEVICE=FACTOR", text, kind, repeatable=True)
+    option(parser, "--plan-out FILE", "write the plan (JSON)")
+    option(parser, "--trace-out FILE", "write a trace that ui.perfetto.dev opens (JSON)")
     _options.add_output(parser, "the report")
     _strategy.add_arguments(parser)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _values
 from simulator.errors import InputError
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -30,16 +31,14 @@ SAMPLE_POINTS, SAMPLE_S, SHOWN = 8, 5.0, 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sweep", metavar="SWEEP.yaml", help="what to sweep; see docs/sweeps.md")
-    parser.add_argument("--output", metavar="DIR", help="folder of the results (sweep.sqlite)")
-    parser.add_argument(
-        "--jobs", metavar="N", type=_values.count, default=os.cpu_count() or 1, help="processes (default: all cores)"
-    )
-    parser.add_argument("--scheduler", metavar="tcp://...", help="run on the workers of this Dask scheduler")
-    parser.add_argument("--dask", choices=["local"], help="run on --jobs Dask workers started here")
-    parser.add_argument("--resume", action="store_true", help="run only what DIR lacks")
-    parser.add_argument("--dry-run", action="store_true", help="say how many points and how long, and run none")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    option(parser, "sweep SWEEP.yaml", "what to sweep; see docs/sweeps.md")
+    option(parser, "--output DIR", "folder of the results (sweep.sqlite)")
+    option(parser, "--jobs N", "processes (default: all cores)", _values.count, default=os.cpu_count() or 1)
+    option(parser, "--scheduler tcp://...", "run on the workers of this Dask scheduler")
+    option(parser, "--dask", "run on --jobs Dask workers started here", choices=["local"])
+    option(parser, "--resume", "run only what DIR lacks")
+    option(parser, "--dry-run", "say how many points and how long, and run none")
+    option(parser, "--json", "print the summary as JSON")
 
 
 def run(args: argparse.Namespace) -> int:

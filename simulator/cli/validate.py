@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from simulator.cli import _values
-from simulator.errors import InputError, RunError, needing, require
+from simulator.errors import RunError, needing, require
+from simulator.one_line_parser import option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -27,18 +28,12 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--suite", choices=("local", "reduced"), default="local", help="all runs (default), or two")
-    parser.add_argument("--only", metavar="TEXT", help="the runs whose names contain this")
-    parser.add_argument("--output", metavar="DIR", default="out/validation", help="(default %(default)s)")
-    parser.add_argument(
-        "--rounds",
-        metavar="N",
-        type=_values.count,
-        default=3,
-        help="how often to measure and run (default 3)",
-    )
-    parser.add_argument("--json", action="store_true", help="print runs and summary as JSON; progress on stderr")
-    parser.add_argument("--list", action="store_true", help="print the names of the runs and end")
+    option(parser, "--suite", "all runs (default), or two", choices=("local", "reduced"), default="local")
+    option(parser, "--only TEXT", "the runs whose names contain this")
+    option(parser, "--output DIR", "(default %(default)s)", default="out/validation")
+    option(parser, "--rounds N", "how often to measure and run (default 3)", _values.count, default=3)
+    option(parser, "--json", "print runs and summary as JSON; progress on stderr")
+    option(parser, "--list", "print the names of the runs and end")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,10 +47,8 @@ def run(args: argparse.Namespace) -> int:
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     require(there.is_dir() or not there.exists(), "--output", folder, f"{there} is a file; name a folder")
     cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
-    if not cases:
-        raise InputError(
-            f"--only is {args.only!r}: no run of suite {args.suite} has that in its name; --list shows them"
-        )
+    rule = f"no run of suite {args.suite} has that in its name; --list shows them"
+    require(len(cases) > 0, "--only", repr(args.only), rule)
     if args.list:
         names = [case.name for case in cases]
         if args.json:

@@ -22,11 +22,6 @@ def read_curves(source: str | Path) -> Curves:
     return files.read_json(Path(source), Curves)
 
 
-def write_curves(curves: Curves, path: str | Path) -> None:
-    """Write `curves` as JSON, one trial per line."""
-    files.write_text_atomic(path, files.to_json(curves))
-
-
 def measured() -> tuple[str, ...]:
     """Names of the networks whose curves come with Shardscope, sorted."""
     folder = _folder()

@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.errors import InputError
+from simulator.errors import require
 from simulator.exports._chakra_nodes import COLLECTIVES, NodeType, metadata, node
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
@@ -40,12 +40,10 @@ class ChakraTraces:
     def of(cls, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> ChakraTraces:
         """Raises InputError where the plan sends what the format has no node for."""
         model, graph = lower_once(profile, plan, cluster, runtime)
+        rule = f"Chakra has nodes for {', '.join(COLLECTIVES)} and messages; take --sync ring"
         for route in graph.routes:
-            if len(route.single) > 1 and route.collective not in COLLECTIVES:
-                raise InputError(
-                    f"sync is {plan.synchronisation.collective}: Chakra has nodes for {', '.join(COLLECTIVES)} and "
-                    "messages; take --sync ring"
-                )
+            known = len(route.single) <= 1 or route.collective in COLLECTIVES
+            require(known, "sync", plan.synchronisation.collective, rule)
         timeline = simulate(graph, cluster, runtime)
         return cls(model=model, graph=graph, start_s=timeline.start_s, ranks=cluster.workers)
 

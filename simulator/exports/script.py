@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
+
+from simulator.exports.plan_shape import PlanShape
+from simulator.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,42 +122,37 @@ if __name__ == "__main__":
 
 
 def script(
-    *,
-    title: str,
+    runtime: ModuleType,
+    plan: Plan,
+    shape: PlanShape,
+    model: TrainedModel,
     command: str,
     file_name: str,
     limits: Sequence[str],
-    model: TrainedModel,
-    ranks: int,
+    *,
     torchrun: str,
-    batch_size: int,
-    microbatches: int,
-    optimizer_state: float,
     predicted_s: float | None,
-    imports: Iterable[str],
-    constants: Iterable[str],
-    body: str,
 ) -> str:
-    """A whole script; body defines `train(options, rank, device)`.
+    """A whole script for a runtime of this folder, whose BODY defines `train(options, rank, device)`.
 
     predicted_s: of a step; None where it is unknown. torchrun: how its command begins, as of `launch`.
     """
     lines = "".join(f"Not as planned: {limit}.\n" for limit in limits)
     return _TEMPLATE.format(
-        title=title,
+        title=runtime.TITLE,
         command=command,
         file_name=file_name,
         limits=lines,
         model=model.name,
         input_shape=model.input_shape,
         vocabulary=model.vocabulary,
-        ranks=ranks,
+        ranks=shape.devices,
         torchrun=torchrun,
-        batch_size=batch_size,
-        microbatches=microbatches,
-        optimizer=_OPTIMIZERS.get(optimizer_state, _OPTIMIZERS[1.0]),
-        imports="\n".join(imports),
+        batch_size=plan.batch_size,
+        microbatches=plan.microbatches,
+        optimizer=_OPTIMIZERS.get(plan.optimizer_state, _OPTIMIZERS[1.0]),
+        imports="\n".join(runtime.IMPORTS),
         predicted_s=predicted_s,
-        constants="\n".join(constants),
-        body=body,
+        constants="\n".join(runtime.constants(plan, shape)),
+        body=runtime.BODY,
     )

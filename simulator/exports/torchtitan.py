@@ -147,10 +147,8 @@ def _check_grid(launch: Launch) -> None:
         )
     require(grid.chunks <= 2, "chunks", grid.chunks, "torchtitan gives a device two stages; take chunks 2 or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
-    if region % grid.expert:
-        raise InputError(
-            f"expert is {grid.expert}: torchtitan's divides shard x context x tensor, {region}; take zero_stage 2 or 3"
-        )
+    rule = f"torchtitan's divides shard x context x tensor, {region}; take zero_stage 2 or 3"
+    require(region % grid.expert == 0, "expert", grid.expert, rule)
     if grid.pipeline > 1 and grid.accumulation < grid.pipeline:
         raise InputError(f"accumulation is {grid.accumulation}: 1F1B takes as many micro-batches as stages")
     parts = grid.tensor * (2 * grid.context if grid.context > 1 else 1)

@@ -95,6 +95,12 @@ def _decoder(read: _ConfigFields, *, tied: bool = False) -> Fields:
     }  # fmt: skip
 
 
+def _experts(read: _ConfigFields, *names: str) -> Fields:
+    """Of a mixture; names: other ones of their number, which come first."""
+    of_token = read("num_experts_per_tok", "experts_per_token")
+    return {"experts": read(*names, "num_local_experts"), "experts_per_token": of_token}
+
+
 def _llama(read: _ConfigFields) -> Fields:
     attention, others = bool(read.get("attention_bias")), bool(read.get("mlp_bias"))
     if others and not attention:
@@ -107,8 +113,7 @@ def _mistral(read: _ConfigFields) -> Fields:
 
 
 def _mixtral(read: _ConfigFields) -> Fields:
-    experts = {"experts": read("num_local_experts"), "experts_per_token": read("num_experts_per_tok")}
-    return {**_mistral(read), **experts}
+    return {**_mistral(read), **_experts(read)}
 
 
 def _qwen2(read: _ConfigFields) -> Fields:
@@ -122,11 +127,8 @@ def _qwen3(read: _ConfigFields) -> Fields:
 
 def _qwen3_moe(read: _ConfigFields) -> Fields:
     if read.count("decoder_sparse_step", default=1) != 1 or read.get("mlp_only_layers"):
-        raise InputError(
-            "decoder_sparse_step, mlp_only_layers: blocks with and without experts take turns, no card can"
-        )
-    experts = {"experts": read("num_experts", "num_local_experts"), "experts_per_token": read("num_experts_per_tok")}
-    return {**_qwen3(read), "ffn": read("moe_intermediate_size"), **experts}
+        raise InputError(f"decoder_sparse_step, mlp_only_layers: {_IN_TURN}")
+    return {**_qwen3(read), "ffn": read("moe_intermediate_size"), **_experts(read, "num_experts")}
 
 
 def _gelu(**fields: Any) -> Fields:
@@ -228,22 +230,15 @@ def _deepseek(read: _ConfigFields) -> Fields:
 
 
 def _gpt_oss(read: _ConfigFields) -> Fields:
-    experts = {
-        "experts": read("num_local_experts"),
-        "experts_per_token": read("num_experts_per_tok", "experts_per_token"),
-    }
     window = {"window": read.count("sliding_window"), "whole_every": 2}
-    return {**_decoder(read), **experts, **window, "biases": True, "router_bias": True, "sinks": True}
+    return {**_decoder(read), **_experts(read), **window, "biases": True, "router_bias": True, "sinks": True}
 
 
 def _llama4(read: _ConfigFields) -> Fields:
     if read.count("interleave_moe_layer_step", default=1) != 1:
-        raise InputError(
-            "interleave_moe_layer_step is above 1: blocks with and without experts take turns, no card can"
-        )
+        raise InputError(f"interleave_moe_layer_step is above 1: {_IN_TURN}")
     read.get("intermediate_size_mlp", "moe_layers")
-    experts = {"experts": read("num_local_experts"), "experts_per_token": read("num_experts_per_tok")}
-    return {**_decoder(read), **experts, "shared_ffn": read("intermediate_size")}
+    return {**_decoder(read), **_experts(read), "shared_ffn": read("intermediate_size")}
 
 
 TYPES: Mapping[str, Callable[[_ConfigFields], Fields]] = {

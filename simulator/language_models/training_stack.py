@@ -10,7 +10,7 @@ from pathlib import Path
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require_name
-from simulator.files import is_path, read_json, to_json, write_text_atomic
+from simulator.files import is_path, read_json
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
 from simulator.lowering.costs.typical_scaling import device_class
@@ -184,11 +184,6 @@ def read_stack(source: str | Path) -> TrainingStack:
         require_name("training stack (and no such file)", str(source), stacks())
         source = Path(str(_folder() / f"{source}.json"))
     return read_json(Path(source), TrainingStack)
-
-
-def write_stack(stack: TrainingStack, path: str | Path) -> None:
-    """Write `stack` as JSON."""
-    write_text_atomic(path, to_json(stack))
 
 
 def _folder() -> resources.abc.Traversable:

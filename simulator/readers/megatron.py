@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, UnknownNameError, require
 from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import LatentAttention, ModelCard
@@ -179,10 +179,8 @@ def _layout(text: str | None, card: ModelCard, pipeline: int) -> str:
     for pattern in (r"\(([^)]+)\)\*(\d+)", r"(.)\*(\d+)"):
         unrolled = re.sub(pattern, lambda match: match.group(1) * min(int(match.group(2)), 2000), unrolled)
     counts = tuple(stage.count("t") for stage in unrolled.split("|"))
-    if len(counts) % pipeline or sum(counts) != card.layers:
-        raise InputError(
-            f"pipeline-model-parallel-layout is {text[:60]!r}: it has {len(counts)} stages of {sum(counts)} blocks; "
-            f"{pipeline} and {card.layers} are read"
-        )
+    rule = f"it has {len(counts)} stages of {sum(counts)} blocks; {pipeline} and {card.layers} are read"
+    fits = len(counts) % pipeline == 0 and sum(counts) == card.layers
+    require(fits, "pipeline-model-parallel-layout", repr(text[:60]), rule)
     plain = len(counts) == pipeline and unrolled.startswith("E") and unrolled.endswith("L") and "|L" not in unrolled
     return ",".join(map(str, counts)) if plain else text

@@ -12,7 +12,7 @@ from simulator.report.interval import StepInterval
 from simulator.report.resource_use import DeviceUse
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.timeline import Timeline
-from simulator.units import format_time
+from simulator.units import format_longer, format_time
 
 COMPUTED: Mapping[str, tuple[Kind, ...]] = {
     "forward": (Kind.FORWARD,),
@@ -51,7 +51,7 @@ def farthest_off(recorded_s: Mapping[str, float], predicted_s: Mapping[str, floa
     longer = {cause: seconds - predicted_s[cause] for cause, seconds in recorded_s.items()}
     cause = max(longer, key=lambda name: abs(longer[name]))
     share = abs(longer[cause]) / sum(recorded_s.values())
-    yield f"farthest off: {cause}, {signed(longer[cause])} ({share:.0%} of the recorded step)"
+    yield f"farthest off: {cause}, {format_longer(longer[cause])} ({share:.0%} of the recorded step)"
     yield "a collective's kernel also waits for the slowest rank, so traces hold waits there"
 
 
@@ -59,11 +59,6 @@ def alone(predicted_s: Mapping[str, float], longer_s: float) -> dict[str, str]:
     """By cause how many times as long it alone would have to be for the step to be so much longer."""
     factors = {cause: 1 + longer_s / seconds if seconds else 0.0 for cause, seconds in predicted_s.items()}
     return {cause: f"{factor:.2f}x as long" if factor > 0 else NOT_ENOUGH for cause, factor in factors.items()}
-
-
-def signed(seconds: float) -> str:
-    """e.g. "+1.5 ms"."""
-    return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
 
 
 def _range(low_s: float, high_s: float) -> str:

@@ -135,11 +135,8 @@ class _Tiled:
     def _find_servers(self) -> tuple[int, ...]:
         synchronisation = self._plan.synchronisation
         collective = collectives.load(synchronisation.collective)
-        if not collective.updates_on_server:
-            raise InputError(
-                f"collective is {synchronisation.collective!r}: only parameter servers serve workers one by one; use "
-                "ps on a cluster with a server, or ps-workers"
-            )
+        rule = "only parameter servers serve workers one by one; use ps on a cluster with a server, or ps-workers"
+        require(collective.updates_on_server, "collective", repr(synchronisation.collective), rule)
         return collective.servers(self._cluster, self._group, synchronisation.serving_workers)
 
     def _segments(self, model: ShardedModel) -> tuple[Floats, Floats]:

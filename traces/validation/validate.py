@@ -95,7 +95,7 @@ def validate(
                 except ShardscopeError as error:
                     say(f"{progress}: {error}")
                     continue
-                files.write_text_atomic(run_path(folder, case), files.to_json(outcome))
+                files.write_json(outcome, run_path(folder, case))
                 actual_s = outcome.rounds[-1].step_s
                 steps = f"predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms"
                 say(f"{progress}: {steps}, error {outcome.predicted_s / actual_s - 1:+.1%}")
@@ -108,7 +108,7 @@ def validate(
         software=machine_settings.software(cpu),
         outcomes=tuple(stored(folder)),
     )
-    files.write_text_atomic(folder / "validation.json", files.to_json(validation))
+    files.write_json(validation, folder / "validation.json")
     return outcomes
 
 
