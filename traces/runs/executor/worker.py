@@ -155,8 +155,6 @@ class Worker:
         if self._slowness:
             time.sleep((time.monotonic() - self._start_s[task]) * self._slowness)
         self._end_s[task] = time.monotonic()
-        if kind != Kind.UPDATE:
-            self._updates.end_pass(Kind(kind), of.layer, of.microbatch)
         self._end(task, None)
 
     def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:
