@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
@@ -23,7 +24,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Kind, TaskGraph
+from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
@@ -243,3 +244,24 @@ def _ties(profile: Profile, steps: Sequence[TracedStep]) -> dict[tuple[str, str]
                 )
             ties[step.name, name] = first
     return ties
+
+
+def in_order(graph: TaskGraph, timeline: Timeline) -> Ints:
+    """All tasks, (tasks,), in the order of their starts; among those of no duration, predecessors come first."""
+    return np.lexsort((_depths(graph), timeline.end_s, timeline.start_s))
+
+
+def _depths(graph: TaskGraph) -> Ints:
+    """The length of the longest chain of dependencies before each task."""
+    depth = np.zeros(len(graph), dtype=np.int64)
+    start, successors = graph.successors()
+    waits = np.diff(graph.dependency_start)
+    ready = np.flatnonzero(waits == 0).tolist()
+    while ready:
+        task = ready.pop()
+        for after in successors[start[task] : start[task + 1]].tolist():
+            depth[after] = max(depth[after], depth[task] + 1)
+            waits[after] -= 1
+            if not waits[after]:
+                ready.append(after)
+    return depth
