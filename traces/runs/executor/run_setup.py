@@ -30,6 +30,7 @@ from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
+from traces.capture.network_inputs import draw
 from traces.runs.executor.edge_moves import EdgeMoves
 from traces.runs.executor.task_moves import Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
@@ -189,7 +190,8 @@ class Script:
         """How many dimensions each layer's output has, from one sample. Raises InputError where shapes differ from the
         profile's."""
         trained.eval()
-        values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
+        data = draw(self.network, 1, torch.device("cpu"), getattr(torch, self.dtype))
+        values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: data}
         dimensions: dict[str, int] = {}
         for step in steps:
             if isinstance(step.module, Loss):
@@ -208,11 +210,6 @@ class Script:
             )
         trained.train()
         return dimensions
-
-    def _sample(self) -> Tensor:
-        shape = (1, *self.network.input_shape)
-        words = self.network.vocabulary is not None
-        return torch.zeros(shape, dtype=torch.int64 if words else getattr(torch, self.dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
