@@ -26,7 +26,7 @@ from simulator.cluster import Cluster, Link
 from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
 from traces.calibrate import shared_cores
-from traces.calibrate.measured_points import Points, band_of, curve_of, largest_spread, typical_mean
+from traces.calibrate.measured_points import Points, band_of, curve_of, typical_mean
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import spread
 from traces.capture.stolen_time import largest, stolen_words
@@ -53,11 +53,6 @@ class Measurement:
     round_wait_s: float
     cores: Sequence[shared_cores.CoreGroup] = ()
     stolen_share: float | None = None
-
-    @property
-    def spread(self) -> float:
-        """The largest interquartile range over mean at the largest size."""
-        return largest_spread([*self.messages.values(), *(p for c in self.collectives.values() for p in c.values())])
 
 
 def calibrate(
@@ -203,8 +198,7 @@ def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[st
     largest = max(points[-1][0] for points in measurement.messages.values())
     measured = (
         f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
-        f"{os.cpu_count()} cores in all; {versions}; means, interquartile range at the largest size, "
-        f"{largest / 1e6:.3g} MB, at most {measurement.spread:.1%}"
+        f"{os.cpu_count()} cores in all; {versions}; means of up to {largest / 1e6:.3g} MB"
     )
     stolen = stolen_words(measurement.stolen_share)
     return measured, *([stolen] if stolen else []), *shared_cores.notes(cluster, measurement.cores)
