@@ -60,13 +60,13 @@ def train_worker(folder: Path) -> None:
     """What each process that an agent starts does."""
     import torch.distributed as dist
 
-    from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, write_state
+    from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, even_shares, read_state, write_state
 
     worker = ElasticWorker(TrainingJob(model="vgg_small", batch_size=64))
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     group = dist.group.WORLD if world > 1 else None
-    worker.join(group, rank, world)
+    worker.join(group, rank, even_shares(worker.training.batch_size, world))
     if (folder / "checkpoint").exists():
         read_state(folder / "checkpoint", worker.state)
     with open(folder / f"{os.getpid()}.log", "w", buffering=1) as log:

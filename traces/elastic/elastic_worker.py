@@ -49,6 +49,11 @@ def samples_of(training: TrainingJob, step: int) -> list[int]:
     return samples
 
 
+def even_shares(batch_size: int, ranks: int) -> tuple[int, ...]:
+    """Samples of each of `ranks` ranks, as equal as whole numbers are."""
+    return tuple(last - first for first, last in split(batch_size, ranks)) if ranks else ()
+
+
 class ElasticWorker:
     """One rank's replica of the network and its training state, and its process group, which may change."""
 
@@ -65,25 +70,26 @@ class ElasticWorker:
         self._sums = torch.zeros(self._count + 2)  # (gradients | loss | membership flag,)
         _share_storage(parameters, self.state[: self._count], self._sums[: self._count])
         self._group: Any = None
-        self._rank, self._ranks = 0, 1
+        self._rank = 0
+        self._shares: tuple[int, ...] = (training.batch_size,)
 
     @property
     def step_number(self) -> int:
         """The step that comes next."""
         return int(self.state[-1])
 
-    def join(self, group: Any, rank: int, ranks: int) -> None:
-        """Train in a process group, None for one rank alone."""
-        self._group, self._rank, self._ranks = group, rank, ranks
+    def join(self, group: Any, rank: int, shares: Sequence[int]) -> None:
+        """Train in a process group, None for one rank alone; rank r computes shares[r] samples of each step."""
+        self._group, self._rank, self._shares = group, rank, tuple(shares)
 
     def leave(self) -> None:
         """Take the process group down."""
         self._group = None
 
     def own_samples(self) -> list[int]:
-        """The numbers of this rank's samples of the step that comes next: its share, as equal as whole numbers are."""
-        own = split(self.training.batch_size, self._ranks)[self._rank]
-        return samples_of(self.training, self.step_number)[slice(*own)]
+        """The numbers of this rank's samples of the step that comes next."""
+        edges = list(pairwise(accumulate(self._shares, initial=0)))
+        return samples_of(self.training, self.step_number)[slice(*edges[self._rank])]
 
     def step(self, changes: bool = False) -> tuple[float, bool]:
         """One step: the mean loss over the whole batch, and whether some rank said that the group changes after it.
@@ -116,7 +122,7 @@ class ElasticWorker:
         """Take the state of the rank that is ahead: one that ended a step in which the others lost their peer."""
         if self._group is None:
             return
-        steps = torch.zeros(self._ranks)  # (ranks,)
+        steps = torch.zeros(len(self._shares))  # (ranks,)
         steps[self._rank] = self.state[-1]
         self._group.allreduce([steps]).wait()
         if steps.min() < steps.max():

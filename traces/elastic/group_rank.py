@@ -31,13 +31,14 @@ POLL_S = 0.002
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Devices in the order of their ranks, which have equal shares of a step's samples.
+    """Devices in the order of their ranks, and the samples of a step that each computes.
 
     source: where the training state comes from: "start" is the seed, "checkpoint" the file, "move" other ranks along
     `messages` of (source, target) ranks, "agree" the rank that is ahead. timeout_s: of a collective.
     """
 
     devices: tuple[int, ...]
+    shares: tuple[int, ...]
     source: str = "start"
     messages: tuple[tuple[int, int], ...] = ()
     timeout_s: float = 60.0
@@ -97,9 +98,9 @@ class _Life:
         """Join the process group and take over the training state; the log has a line after each part."""
         from traces.elastic.elastic_worker import group_over, read_state
 
-        rank, ranks = generation.devices.index(self._device), len(generation.devices)
-        store = self._folder / f"{self._number}.store"
-        worker.join(group_over(store, rank, ranks, generation.timeout_s), rank, ranks)
+        rank, store = generation.devices.index(self._device), self._folder / f"{self._number}.store"
+        group = group_over(store, rank, len(generation.shares), generation.timeout_s)
+        worker.join(group, rank, generation.shares)
         self._note("groups")
         if generation.source == "checkpoint":
             read_state(self._folder / "checkpoint", worker.state)

@@ -24,7 +24,7 @@ from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.owned_files import temporary_folder
-from traces.elastic.elastic_worker import TrainingJob
+from traces.elastic.elastic_worker import TrainingJob, even_shares
 from traces.elastic.group_rank import Generation
 from traces.lab.child_processes import kill_processes, set_priority, start_process
 from traces.lab.shaped_network import Lab
@@ -71,10 +71,10 @@ class ElasticProcessGroup:
         kill_processes(self.processes.values())
         self._temporary.cleanup()
 
-    def start(self, devices: tuple[int, ...]) -> None:
-        """Start a process per device and let them train."""
+    def start(self, devices: tuple[int, ...], shares: Sequence[int] = ()) -> None:
+        """Start a process per device and let them train. shares: samples of a step by device, even by default."""
         self._launch(devices, self._generation + 1)
-        self._announce(devices, "start")
+        self._announce(devices, "start", shares=shares)
 
     def change(self, devices: tuple[int, ...], policy: str = "live", messages: Sequence[tuple[int, int]] = ()) -> None:
         """Go on with more or fewer devices.
@@ -124,10 +124,23 @@ class ElasticProcessGroup:
         self._mark("stop", self._generation)
         self._launch(devices, self._generation)
 
-    def _announce(self, devices: tuple[int, ...], source: str, messages: Sequence[tuple[int, int]] = ()) -> None:
+    def _announce(
+        self,
+        devices: tuple[int, ...],
+        source: str,
+        *,
+        messages: Sequence[tuple[int, int]] = (),
+        shares: Sequence[int] = (),
+    ) -> None:
         """Write the next generation; its file appears when it is whole."""
         self._generation += 1
-        generation = Generation(devices=devices, source=source, messages=tuple(messages), timeout_s=self._timeout_s)
+        generation = Generation(
+            devices=devices,
+            shares=tuple(shares) or even_shares(self.training.batch_size, len(devices)),
+            source=source,
+            messages=tuple(messages),
+            timeout_s=self._timeout_s,
+        )
         hidden = self.folder / f".{self._generation}"
         hidden.write_text(json.dumps(asdict(generation)))
         hidden.rename(self.folder / f"{self._generation}.generation")
