@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import networkx as nx
-
 from simulator.cluster import Cluster
 from traces.lab.child_processes import usable_cores
 
@@ -32,9 +30,13 @@ def own_cores() -> tuple[str, list[int]]:
 
 def core_groups(by_rank: Sequence[tuple[str, Sequence[int]]]) -> list[CoreGroup]:
     """The groups of ranks, each given by its machine and the cores that it may use; together they hold every rank."""
-    may_use = nx.Graph((rank, (machine, core)) for rank, (machine, cores) in enumerate(by_rank) for core in cores)
-    joined = [(sorted(part & set(range(len(by_rank)))), len(part)) for part in nx.connected_components(may_use)]
-    return [CoreGroup(ranks=tuple(ranks), cores=size - len(ranks)) for ranks, size in sorted(joined)]
+    groups: list[tuple[str, set[int], list[int]]] = []
+    for rank, (machine, cores) in enumerate(by_rank):
+        joined = [group for group in groups if group[0] == machine and group[1] & set(cores)]
+        groups = [group for group in groups if group not in joined]
+        shared = set(cores).union(*(group[1] for group in joined))
+        groups.append((machine, shared, sorted([rank, *(r for group in joined for r in group[2])])))
+    return [CoreGroup(ranks=tuple(ranks), cores=len(cores)) for _, cores, ranks in sorted(groups, key=lambda g: g[2])]
 
 
 def with_cores(cluster: Cluster, groups: Sequence[CoreGroup]) -> Cluster:
