@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             *_figures_notes([calibration for calibration, _ in passes]),
             _copies_note(median([s for _, s in passes])),
         ]
-        where, _, *others = passes[0][0][0].sources[known:]  # but for the first pass's own figures
+        where, *others = passes[0][0][0].sources[known:]
         measured = replace(measured, sources=(*cluster.sources, where, *others, *notes))
         write_cluster(measured, args.output, runtime)
         _report(args.output, measured, runtime, known)

@@ -11,6 +11,7 @@ same step.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -55,7 +56,10 @@ def even_shares(batch_size: int, ranks: int) -> tuple[int, ...]:
 
 
 class ElasticWorker:
-    """One rank's replica of the network and its training state, and its process group, which may change."""
+    """One rank's replica of the network and its training state, and its process group, which may change.
+
+    compute_s: what the passes of the last step took.
+    """
 
     def __init__(self, training: TrainingJob) -> None:
         torch.set_num_threads(1)
@@ -70,7 +74,7 @@ class ElasticWorker:
         self._sums = torch.zeros(self._count + 2)  # (gradients | loss | membership flag,)
         _share_storage(parameters, self.state[: self._count], self._sums[: self._count])
         self._group: Any = None
-        self._rank = 0
+        self._rank, self.compute_s = 0, 0.0
         self._shares: tuple[int, ...] = (training.batch_size,)
 
     @property
@@ -96,12 +100,14 @@ class ElasticWorker:
 
         Raises RuntimeError if a rank is lost.
         """
+        began_s = time.perf_counter()
         samples = self.own_samples()
         self._sums.zero_()
         scores = self._model(self._data[samples])
         loss = nn.functional.cross_entropy(scores, self._targets[samples], reduction="sum") / self.training.batch_size
         loss.backward()  # type: ignore[no-untyped-call]
         self._sums[-2], self._sums[-1] = loss.detach(), changes
+        self.compute_s = time.perf_counter() - began_s
         if self._group is not None:
             self._group.allreduce([self._sums]).wait()
         parameters, momenta = self.state[: self._count], self.state[self._count : -1]

@@ -122,7 +122,7 @@ class _Life:
                 self._note("detect")
                 return False
             step = {"step": worker.step_number - 1, "loss": loss, "samples": samples, "began_s": began_s}
-            self._note("step", self._number - 1, **step)
+            self._note("step", self._number - 1, **step, compute_s=worker.compute_s)
             if changed:
                 return True
 

@@ -23,9 +23,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from simulator.cluster import Cluster, Device, Link
 from simulator.engine import simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Ints, Kind, Route, TaskGraph
 from simulator.timeline import Timeline
 from traces.imports._ranks import Group, RankCall, StepOfRank, clocks_behind_s, shared_calls
@@ -33,7 +33,6 @@ from traces.imports._step_bounds import covered_s
 
 CLOCK_S = 1e-6
 """How fine clocks of traces are."""
-NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +62,6 @@ class AlignedRanks:
     """As it was recorded."""
     is_gap: npt.NDArray[np.bool_]
     """Tasks in which nothing runs on a rank: its host is late."""
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        """A device for each rank; how fast its links are counts nowhere."""
-        names = [f"rank {rank}" for rank in self.ranks]
-        pairs = [pair for name in names for pair in ((name, NETWORK), (NETWORK, name))]
-        links = tuple(Link(source=a, target=b, bandwidth_bytes_per_s=1e12) for a, b in pairs)
-        return Cluster(name="ranks", devices=tuple(Device(name=name, host=name) for name in names), links=links)
 
     @cached_property
     def waited_s(self) -> dict[int, float]:
@@ -113,7 +104,8 @@ class AlignedRanks:
         if alike:
             table = np.array(self._tasks_of)
             seconds[table] = np.median(seconds[table], axis=0)
-        return simulate(replace(self.graph, seconds=seconds), self.cluster).step_s
+        cluster = flat_switch(len(self.ranks), Wire(bandwidth_bytes_per_s=1.0))  # nothing crosses its links
+        return simulate(replace(self.graph, seconds=seconds), cluster).step_s
 
 
 def align_ranks(steps: Sequence[StepOfRank]) -> AlignedRanks:

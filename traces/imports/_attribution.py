@@ -60,10 +60,6 @@ class RecordedStep:
     backward_operators: int = 0
     paired: int = 0
 
-    @property
-    def layers_s(self) -> float:
-        return sum(self.forward_s) + sum(self.backward_s) + self.update_s
-
 
 def attribute(recording: Recording, network: Structure) -> tuple[list[RecordedStep], str]:
     """The steps of a recording that run the whole network, in order, and what is to be said of the others.

@@ -34,10 +34,6 @@ class CollectiveCall:
     size_bytes: int
     seconds: float
 
-    @property
-    def bytes_per_s(self) -> float:
-        return self.size_bytes / self.seconds if self.seconds > 0 else 0.0
-
 
 def is_collective(work: Work) -> bool:
     """Both spellings of NCCL's kernels, RCCL's, and the Generic ones of newer versions."""

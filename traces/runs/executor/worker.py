@@ -28,11 +28,10 @@ import torch
 from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
-from traces.results.timeline_comparison import in_order
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Output, Shards
 from traces.runs.executor.ring_exchanges import Swap
-from traces.runs.executor.run_setup import Script
+from traces.runs.executor.run_setup import Script, in_order
 from traces.runs.executor.tensor_flow import TensorFlow
 from traces.runs.executor.transport import Gloo
 
@@ -155,8 +154,6 @@ class Worker:
         if self._slowness:
             time.sleep((time.monotonic() - self._start_s[task]) * self._slowness)
         self._end_s[task] = time.monotonic()
-        if kind != Kind.UPDATE:
-            self._updates.end_pass(Kind(kind), of.layer, of.microbatch)
         self._end(task, None)
 
     def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:
