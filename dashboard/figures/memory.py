@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.figures.style import CUT, IDLE, LEGEND, LEGEND_ABOVE, NAMES, OUTLINE, Figure, figure, with_table
+from dashboard.figures.style import CUT, IDLE, NAMES, OUTLINE, Figure, figure, with_table
 from dashboard.state.device_groups import DeviceGroup, device_groups
 from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
@@ -19,7 +19,7 @@ KINDS: Mapping[str, str] = {
 """What memory holds at the peak, and its colour: of Tol's muted scheme, as the colours of tasks mean something else."""
 
 MOST_LEVEL = 8
-"""Bars whose names are level; more of them would not find room beside each other."""
+"""Bars whose names may be level; of more the names would not find room beside each other."""
 
 
 def parts_of(device: DeviceUse) -> dict[str, float]:
@@ -58,8 +58,8 @@ def memory(
     if any(limit is not None for limit in limits):
         data.append(_marks(names, limits, "capacity", CUT))
     drawn = figure(
-        data, barmode="stack", bargap=0.35, legend={**LEGEND, **LEGEND_ABOVE},
-        xaxis={**NAMES, "tickangle": 45 if len(names) > MOST_LEVEL else 0, "dtick": 1, "tickfont": {"size": 10}},
+        data, barmode="stack", bargap=0.35, legend={"traceorder": "reversed", "font": {"size": 11}},
+        xaxis={**NAMES, "dtick": 1, "tickfont": {"size": 10}, **({"tickangle": 45} if len(names) > MOST_LEVEL else {})},
         yaxis={"ticksuffix": f" {unit}", "rangemode": "tozero"},
     )  # fmt: skip
     rows = ([device.name, *map(round, parts_of(device).values()), device.memory_bytes] for device in run.report.devices)

@@ -76,7 +76,7 @@ def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
 
 def colour_bar(title: str, **more: Any) -> dict[str, Any]:
     """What the shades of MAGNITUDE stand for."""
-    return {"title": {"text": title}, "thickness": 10, "outlinewidth": 0, **more}
+    return {"title": {"text": title, "side": "right"}, "thickness": 10, "outlinewidth": 0, **more}
 
 
 BUSY: dict[str, Any] = {
