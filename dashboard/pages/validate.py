@@ -119,8 +119,8 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
         card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
         html.Div(id="validate-machine", className="figure-note"),
     ]
-    chosen = dmc.Group([which, run], align="end", gap="sm")
-    return page("Validate: predicted against actual", parts, chosen, ["validation", "run", "by"])
+    controls = dmc.Group([which, run], align="end", gap="sm")
+    return page("Validate: predicted against actual", parts, controls, ["validation", "run", "by"])
 
 
 def _above(by: str) -> Any:
