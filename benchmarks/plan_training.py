@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor, from_numpy, nn
 
+from benchmarks.whole_parameters import whole_parameters
 from simulator.cluster import Cluster
 from simulator.convergence.curves import Trial
 from simulator.owned_files import temporary_folder
@@ -24,7 +25,7 @@ from traces.convergence import datasets
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.executor.execute import all_reduce_groups, read_script, whole_parameters, write_inputs
+from traces.runs.executor.execute import all_reduce_groups, read_script, write_inputs
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.transport import Gloo

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from benchmarks.rehearsed_changes import CutGroup, RehearsedChange, rehearsed_change
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.movement import Placed, movement
@@ -30,7 +31,7 @@ from simulator.studies.scaling import replicated
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
-from traces.elastic.membership_changes import MembershipChange, measured_change
+from traces.elastic.membership_changes import MembershipChange
 from traces.elastic.process_group import ElasticProcessGroup, Line
 from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
@@ -52,7 +53,7 @@ class Rehearsal:
     loss_difference: the largest of any step's, relative to the first loss; sums of float32 depend on their order.
     """
 
-    changes: tuple[MembershipChange, ...]
+    changes: tuple[RehearsedChange, ...]
     steps: int
     samples_once: bool
     loss_difference: float
@@ -69,11 +70,8 @@ def rehearse(
         for before, after in pairwise(sizes):
             group.await_steps(STEPS)
             devices = tuple(range(after))
-            if after > before:
-                messages = _state_messages(training, pricing, before, after) if policy == "live" else []
-                group.expand(devices, policy, messages)
-            else:
-                group.shrink(devices, policy if policy == "restart" else "shrink")
+            joined = after > before and policy == "live"
+            group.change(devices, policy, _state_messages(training, pricing, before, after) if joined else [])
             policies.append("shrink" if after < before and policy == "live" else policy)
         group.await_steps(STEPS)
         group.finish()
@@ -84,10 +82,11 @@ def lose(
     training: TrainingJob, lab: Lab | None, cores: Sequence[int], devices: int = 4, silently: bool = False
 ) -> Rehearsal:
     """Train on `devices` devices and kill the last in the middle of a step; silently: its link is cut before."""
-    with ElasticProcessGroup(training, lab, cores, timeout_s=SILENCE_S) as group:
+    kind = CutGroup if silently else ElasticProcessGroup
+    with kind(training, lab, cores, timeout_s=SILENCE_S) as group:
         group.start(tuple(range(devices)))
         group.await_steps(STEPS)
-        group.kill(devices - 1, silently=silently)
+        group.kill(devices - 1)
         group.await_steps(STEPS)
         group.finish()
         return rehearsal(group, training, ["recover"])
@@ -127,7 +126,7 @@ def rehearsal(group: ElasticProcessGroup, training: TrainingJob, policies: Seque
     expected_losses = _losses_of_one_process(training, steps)
     differences = (abs(a - b) for a, b in zip(measured_losses, expected_losses, strict=True))
     return Rehearsal(
-        changes=tuple(measured_change(group, number, policy) for number, policy in enumerate(policies, start=1)),
+        changes=tuple(rehearsed_change(group, number, policy) for number, policy in enumerate(policies, start=1)),
         steps=steps,
         samples_once=all(_once(samples[step], samples_of(training, step), incomplete) for step in samples),
         loss_difference=max(differences) / expected_losses[0],

@@ -30,6 +30,8 @@ from simulator.units import parse_time
 REPEATS = 5
 USERS, CLICKS_EACH, THINKING_S = 20, 4, 5.0
 SWITCHES = 100
+LARGE = "v=1&profile=llama3-70b&cluster=dgx-h100&strategy=megatron&devices=512"
+PLANS = "v=1&profile=llama3-8b&cluster=dgx-h100&strategy=megatron&devices=64"
 FIRST = """new MutationObserver(() =>
   document.querySelector("#kpis .kpi-value")?.setAttribute("elementtiming", "first")).observe(document,
     { childList: true, subtree: true });
@@ -67,6 +69,8 @@ def main() -> None:
     print(f"{'what':<52} {'measured':>12} {'budget':>11}   (load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores)")
     store = Store(bundled())
     print(Budget("the opening page, cold: first numbers", _first_numbers(), 2000), flush=True)
+    print(Budget("Llama 3 70B on 512 H100, cold: first numbers", _first_numbers(f"/?{LARGE}"), 2000), flush=True)
+    print(Budget("Plans of Llama 3 8B on 64 H100: ranked", _ranked(), 3000), flush=True)
     for budget in measured(store):
         print(budget, flush=True)
     for name, ratio in _left_behind(store).items():
@@ -145,9 +149,9 @@ def _left_behind(store: Store) -> dict[str, float]:
         return {name: after[name] / before[name] for name in before}
 
 
-def _first_numbers() -> float:
-    """Median milliseconds from the request of the opening page to its first numbers: every time a browser that has just
-    started and a server that nobody has asked for this page, whose processes have started."""
+def _first_numbers(path: str = "/") -> float:
+    """Median milliseconds from the request of a page, by default the opening one, to its first numbers: every time a
+    browser that has just started and a server that nobody has asked for this page, whose processes have started."""
     waits = []
     for _ in range(3):
         store = Store(bundled())
@@ -156,9 +160,23 @@ def _first_numbers() -> float:
                 store.outcome(replace(store.default(), strategy=strategy, devices=2, effort=0.02))
             page = browser.new_page(viewport={"width": 1400, "height": 900})
             page.add_init_script(FIRST)
-            page.goto(site)
+            page.goto(site + path)
             until(page, "() => window.first > 0")
             waits.append(float(page.evaluate("() => window.first")))
+    return sorted(waits)[1]
+
+
+def _ranked() -> float:
+    """Median milliseconds from the request of Plans until all are ranked: every time by a server of its own."""
+    waits = []
+    for _ in range(3):
+        with chromium() as browser, served(Store(bundled())) as site:
+            page = browser.new_page(viewport={"width": 1400, "height": 900})
+            page.goto(f"{site}/profiles")
+            began_s = time.perf_counter()
+            page.goto(f"{site}/plans?{PLANS}")
+            until(page, "() => document.querySelector('#plans-words')?.innerText.startsWith('Best: ')")
+            waits.append(1e3 * (time.perf_counter() - began_s))
     return sorted(waits)[1]
 
 

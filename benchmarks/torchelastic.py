@@ -65,7 +65,8 @@ def train_worker(folder: Path) -> None:
     worker = ElasticWorker(TrainingJob(model="vgg_small", batch_size=64))
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
-    worker.adopt(dist.group.WORLD, rank, even_shares(worker.training.batch_size, world))
+    group = dist.group.WORLD if world > 1 else None
+    worker.join(group, rank, even_shares(worker.training.batch_size, world))
     if (folder / "checkpoint").exists():
         read_state(folder / "checkpoint", worker.state)
     with open(folder / f"{os.getpid()}.log", "w", buffering=1) as log:

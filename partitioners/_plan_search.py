@@ -3,7 +3,7 @@
 1. Choices of strategies that do not search by themselves, grids ahead, in the order of lower bounds: first of what is
    known without a plan, then of the plan, then simulated, until nothing left can be better. What does not fit is tried
    with more recomputation.
-2. Strategies that search by themselves, with the time that is left.
+2. Strategies that search by themselves, with the time that is left; more than once where there is time for it.
 3. The best plans of all strategies are annealed until the time is spent.
 
 The best so far is a valid plan at any time.
@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import count, product
 from math import inf
 
 from partitioners import StrategyChoice, choices, options
 from partitioners._choice_search import ChoiceBound, ChoiceSearch, Simulated
+from partitioners._judge.judge import TimeSpent
 from partitioners._search.annealing import Annealing, Scored
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
@@ -31,6 +32,8 @@ from simulator.workload import Profile
 
 FULL_EFFORT_S = 60.0
 """A strategy with an option of effort gets the share of its usual effort that the time left is of this."""
+_TIMES_LONGER = 3.0
+"""A strategy that searches with twice the effort takes less than so many times as long."""
 SURE = 1e-6
 """A best plan this close to the lower bound, relative, is not searched on."""
 
@@ -103,10 +106,6 @@ class Tally:
     """By strategy."""
     complete: bool = False
     """Whether every choice was simulated or cannot be better."""
-
-
-class _TimeSpent(Exception):
-    """Ends a strategy's own search."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -197,16 +196,25 @@ class PlanSearch:
         return ScoredPlan(plan=plan, cluster=cluster, report=report, score=self.objective.score(report))
 
     def _ask(self) -> bool:
-        """Strategies that search by themselves."""
+        """Strategies that search by themselves, again with twice the effort and another seed while there is time."""
+        effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, 0.05))
+        for number in count():
+            before_s = self.time_left_s()
+            if not self._ask_all(effort * 2**number, self.seed + number):
+                return number > 0
+            taken_s = before_s - self.time_left_s()
+            if self._is_sure() or not 0 < _TIMES_LONGER * taken_s < self.time_left_s():
+                return True
+        return True
+
+    def _ask_all(self, effort: float, seed: int) -> bool:
+        """Whether time was left for all of them."""
         for cluster, choice in self._of_effort():
             if not self._goes_on():
                 return False
-            effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, 0.05))
-            own = {"seed": self.seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
+            own = {"seed": seed, "effort": effort, "progress": self._stop_if_spent, **choice.own}
             try:
                 scored = self._simulated(replace(choice, own=own).plan(self.profile, cluster), cluster)
-            except _TimeSpent:
-                return False
             except (InputError, MissingExtraError):
                 self.tally.infeasible += 1
                 continue
@@ -217,7 +225,7 @@ class PlanSearch:
     def _stop_if_spent(self, text: str) -> None:
         """Strategies that search by themselves say how far they are after every plan."""
         if not self._goes_on():
-            raise _TimeSpent
+            raise TimeSpent
 
     def _of_effort(self) -> Iterator[tuple[Cluster, StrategyChoice]]:
         for cluster, name in product(self._clusters, self.names):
@@ -247,9 +255,11 @@ class PlanSearch:
 
         annealing = Annealing(self.profile, cluster, fixed=self.step.microbatches is not None, seed=self.seed)
         for _ in annealing.rounds(plain, score) if plain else ():
-            sure = self.best is not None and self.best.score <= self.bound * (1 + SURE)
-            if sure or self.time_left_s() <= 0:
+            if self._is_sure() or self.time_left_s() <= 0:
                 return
+
+    def _is_sure(self) -> bool:
+        return self.best is not None and self.best.score <= self.bound * (1 + SURE)
 
 
 def _parts(cluster: Cluster) -> list[Cluster]:

@@ -16,7 +16,6 @@ from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import may_have_stages, with_microbatches
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
-from simulator.parameter_states import REPLICATED
 from simulator.plan import Plan, StepSettings
 
 STRATEGIES = ("data", "owt", "layerwise", "pipeline", "model", "fsdp", "megatron")
@@ -43,7 +42,7 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
     for choice in choices(name, judge.profile, judge.cluster, step):
         own = {**partitioners.applicable(name, effort=effort), **choice.own}
         search.add(replace(choice, own=own), judge.cluster)
-    search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.is_near(search.least))
+    search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.budget > 0 and judge.is_near(search.least))
     best: Verdict | None = None
     for verdict in verdicts:
         best = verdict if verdict.beats(best) else best
@@ -71,11 +70,6 @@ def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Ve
                 verdict = _judged(judge, replace(best.plan, schedule=schedule))
                 best = verdict if verdict is not None and verdict.beats(best) else best
     return best
-
-
-def is_plain(plan: Plan) -> bool:
-    """Whether placements, micro-batches and a schedule are all there is to a plan, as where layers move one by one."""
-    return plan.states == REPLICATED and not plan.recomputed and plan.exchange == "messages"
 
 
 def _judged(judge: Judge, plan: Plan) -> Verdict | None:

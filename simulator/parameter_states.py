@@ -36,6 +36,11 @@ class ParameterStates:
         if self.keep_gathered:
             require(self.stage == 3, "stage", self.stage, "keep_gathered takes stage 3")
 
+    @property
+    def words(self) -> str:
+        """For people, such as "ZeRO-3 in groups of 8"."""
+        return f"ZeRO-{self.stage}{f' in groups of {self.group}' if self.group else ''}"
+
     def shard_groups(self, users: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The groups of devices that share the states of one parameter. Raises InputError on unequal groups."""
         size = self.shares(users)

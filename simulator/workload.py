@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
@@ -263,28 +263,27 @@ class Profile:
         """For each layer, the first that is the same but for names, and so costs the same: blocks are repeated."""
         names = ("name", "inputs", "tied_to", "geometry")
         values = attrgetter(*(field.name for field in fields(Layer) if field.name not in names))
-        of_geometry = attrgetter(*(field.name for field in fields(Geometry) if field.name != "aligned_inputs"))
-        first: dict[object, int] = {}
-        unnamed = ((values(layer), of_geometry(layer.geometry)) for layer in self.layers)
-        return tuple(first.setdefault(layer, position) for position, layer in enumerate(unnamed))
+        return _first_alike((values(layer), _unnamed(layer.geometry)) for layer in self.layers)
 
     @cached_property
     def read_alike(self) -> tuple[int, ...]:
-        """For each layer, the first that is alike and whose output layers that are alike read in the same way."""
-        first: dict[object, int] = {}
-        return tuple(
-            first.setdefault((alike, *(self._reading(reader, layer) for reader in readers)), position)
-            for position, (alike, layer, readers) in enumerate(
-                zip(self.alike, self.layers, self.consumers, strict=True)
-            )
+        """For each layer, the first whose output is as large and is read in the same way, whatever either costs."""
+        regions = [
+            (layer.kind, layer.output_shape, layer.output_bytes, layer.routing, _unnamed(layer.geometry))
+            for layer in self.layers
+        ]
+        readings = (
+            tuple((regions[reader], *self._reading(reader, layer)) for reader in readers)
+            for layer, readers in zip(self.layers, self.consumers, strict=True)
         )
+        return _first_alike(zip(regions, readings, strict=True))
 
-    def _reading(self, reader: int, producer: Layer) -> tuple[int, bool, int]:
-        """What a layer reads of `producer`, apart from names."""
+    def _reading(self, reader: int, producer: Layer) -> tuple[bool, int]:
+        """Where in what a layer reads the output of `producer` stands."""
         layer = self.layers[reader]
         before = layer.inputs[: layer.inputs.index(producer.name)]
         offset = sum(self.layers[self.index[name]].channels for name in before) if layer.kind == "concat" else 0
-        return self.alike[reader], producer.name in layer.geometry.aligned_inputs, offset
+        return producer.name in layer.geometry.aligned_inputs, offset
 
     @cached_property
     def kept(self) -> Kept:
@@ -369,3 +368,13 @@ def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
     except CycleError as error:
         cycle = " -> ".join(error.args[1])
         raise InputError(f"layers: the graph has a cycle, {cycle}; a network's layers form a DAG") from None
+
+
+def _first_alike(keys: Iterable[Hashable]) -> tuple[int, ...]:
+    """For each of `keys`, the position of the first that equals it."""
+    first: dict[Hashable, int] = {}
+    return tuple(first.setdefault(key, position) for position, key in enumerate(keys))
+
+
+_unnamed = attrgetter(*(field.name for field in fields(Geometry) if field.name != "aligned_inputs"))
+"""A geometry without names of layers."""

@@ -29,7 +29,7 @@ from simulator.runtime import Runtime
 from simulator.taskgraph import Kind, Route, TaskGraph
 from simulator.units import format_bytes
 from simulator.workload import Profile, ScalingPoint
-from traces.calibrate.bandwidth_fit import MeasuredStep, _minimum, fit
+from traces.calibrate.bandwidth_fit import MeasuredStep, fit
 from traces.calibrate.median_calibration import median_calibration
 from traces.capture.median_profile import median_profile
 
@@ -141,12 +141,6 @@ def test_a_median_calibration_has_medians_and_the_band_that_holds_all() -> None:
         assert cluster.collectives["all_reduce"][2].points == ((1.0, 2e-6), (1e6, 0.5 + 2e-6))
         times = (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte, runtime.busy_latency_s)
         assert times == pytest.approx((2e-12, 2e-11, 2e-4))
-
-
-@pytest.mark.parametrize("valley", [-1.0, -0.3, 0.0, 0.8, 2.0])
-def test_a_valley_is_found_wherever_it_is(valley: float) -> None:
-    assert _minimum(lambda x: (x - valley) ** 2, -1.0, 2.0) == pytest.approx(valley, abs=1e-5)
-    assert _minimum(lambda x: abs(x - valley) * (3 if x > valley else 1), -1.0, 2.0) == pytest.approx(valley, abs=1e-5)
 
 
 def test_one_efficiency_for_several_steps_is_where_their_logarithms_miss_least() -> None:

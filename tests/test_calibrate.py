@@ -32,7 +32,8 @@ from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typica
 from traces.calibrate.shared_cores import CoreGroup, core_groups, notes, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
-from traces.lab.shaped_network import Lab, Shaping
+from traces.lab.link_shaping import Shaping
+from traces.lab.shaped_network import Lab
 
 REASON = namespaces.available()
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -51,7 +52,7 @@ def line(latency_s: float, bytes_per_s: float) -> list[tuple[float, float, float
 def measurement(messages: dict[tuple[int, int], list[tuple[float, float, float]]], **changes: Any) -> Measurement:
     values: dict[str, Any] = {
         "messages": messages, "collectives": {"all_reduce": {2: line(1e-3, 1e6)}},
-        "send_s_per_byte": (1e-9, 1e-10), "receive_s_per_byte": (2e-9, 1e-10), "round_wait_s": (1e-3, 1e-4),
+        "send_s_per_byte": 1e-9, "receive_s_per_byte": 2e-9, "round_wait_s": 1e-3,
     }  # fmt: skip
     return Measurement(**(values | changes))
 
@@ -70,11 +71,7 @@ def test_an_exact_line_comes_back_as_bandwidth_and_latency() -> None:
         assert link.latency_s == pytest.approx(20e-6, rel=1e-6)
     assert cluster.transfer_s(0, 1, 1e6) == pytest.approx(40e-6 + 1e6 / (0.9 * RATE), rel=1e-9)
     assert cluster.collectives["all_reduce"][2].seconds(1e6) == pytest.approx(1e-3 + 1.0, rel=1e-9)
-    assert "on paper" in cluster.sources[-2]
-    assert cluster.sources[-1] == (
-        "core time per byte sent 1.00 ns, received 2.00 ns; a round beside compute waits 1.00 ms; messages both ways "
-        "at once get 100% of the rate of one"
-    )
+    assert "on paper" in cluster.sources[-1]
     assert runtime.rendezvous and runtime.gradient_scaling == 2 / 8
 
 
@@ -309,7 +306,7 @@ def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
         times = {"all_reduce": [[[seconds] for _ in task["sizes"]] for seconds in [next(slower)]]}
         each = {
             "messages": [pair], "collectives": {"all_gather": [pair], "reduce_scatter": [pair], **times},
-            "exchange": [1.0], "round_waits_s": [1e-3], "lost_s_per_byte": [1e-9], "cores": None, "stolen_share": None,
+            "round_waits_s": [1e-3], "lost_s_per_byte": [1e-9], "cores": None, "stolen_share": None,
             "pass_cost": (1e-3, 0.0), "copies_s_per_byte": 1e-10, "taken_s": 30.0,
         }  # fmt: skip
         return [each, each], "on paper"

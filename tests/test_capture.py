@@ -6,8 +6,10 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +218,7 @@ def test_gradients_layer_by_layer_equal_those_of_the_whole_step(network: Network
 def test_narrowing_a_layer_leaves_the_gradients_alone_and_times_only_narrow_layers() -> None:
     torch.manual_seed(0)
     rounds = MeasurementRounds(TINY, CPU, 4, torch.float32, [Fraction(1, 2)])
-    variants = rounds.variants(Fraction(1, 2))
+    variants = rounds.narrowed[False, Fraction(1, 2)]
     times = rounds.passes.narrowed(rounds.inputs, variants)
     layers = [layer.name for layer in rounds.surveyed]
     assert [layers[i] for i in times.forward_s] == [name for name in layers if name != "loss"]
@@ -249,6 +251,18 @@ def test_layers_add_up_to_the_step(vgg_small: Profile) -> None:
     assert vgg_small.step_s and vgg_small.layers_to_step
     assert vgg_small.layers_s == pytest.approx(vgg_small.step_s, rel=1e-5)  # they are scaled to it
     assert 0.3 < vgg_small.layers_to_step < 3 and vgg_small.layers_to_step != 1  # as they were before
+
+
+@pytest.mark.parametrize(("step_s", "left_s", "rounds"), [([1.0], 1e6, 5), ([1.0, 2.0], -1.0, 5), ([1.0, 2.0], 1e6, 9)])
+def test_a_budget_ends_with_the_time_or_once_the_step_is_known(
+    step_s: list[float], left_s: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(build=lambda: nn.Linear(8, 8), input_shape=(8,))
+    measured = MeasurementRounds(network, CPU, 2, torch.float32, ())
+    monkeypatch.setattr(measured, "whole_step", cycle(step_s).__next__)
+    measured.measure(9, 1, ends_s=time.monotonic() + left_s)
+    assert len(measured.whole_s) == rounds
+    assert "interquartile ranges of 5 rounds" in capture(network, 2, fractions=(), budget_s=1e-9).notes
 
 
 def test_layers_take_as_long_together_as_ordinary_passes_of_every_size() -> None:

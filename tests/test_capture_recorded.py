@@ -112,7 +112,7 @@ def test_smaller_batches_are_recorded_anew_and_measured() -> None:
 def test_linear_layers_and_convolutions_are_measured_at_fractions_of_their_inputs() -> None:
     measured = rounds(BUILDERS["residual_functional"](WIDTH), (Fraction(1, 2), Fraction(1, 8)))
     names = [layer.name for layer in measured.surveyed]
-    half = measured.variants(Fraction(1, 2), reading=True)
+    half = measured.narrowed[True, Fraction(1, 2)]
     assert [names[i] for i in half] == ["conv2", "conv3", "fc"]
     shapes = [tuple(p.shape) for narrowed in half.values() if (m := narrowed.step.module) for p in m.parameters()]
     assert shapes == [(16, 8, 3, 3), (16, 8, 3, 3), (10, 8)]
@@ -220,6 +220,15 @@ def test_progress_says_what_is_measured_and_how_long_it_takes(monkeypatch: pytes
         "measuring 3 layers at batch sizes 1, 2: round 1 of 32, about 5 min 10 s left",
         "measuring 3 layers at batch sizes 1, 2: round 3 of 32, about 1 h 4 min 27 s left",
     ]
+
+
+def test_progress_knows_when_a_budget_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", iter([0.0, 10.0]).__next__)
+    stream = io.StringIO()
+    with following(stream, "3 layers", ends_s=70.0) as follow:
+        assert follow
+        follow(1, 32)
+    assert stream.getvalue() == "measuring 3 layers: round 1 of 32, about 1 min left\n"
 
 
 def test_short_measurements_are_silent() -> None:

@@ -14,6 +14,14 @@ from dashboard.state.store import Store, bundled
 
 pytestmark = SCREENS
 H100 = "v=1&cluster=dgx-h100"
+SMEARED = """() => {
+  const boxes = [...document.querySelectorAll("#memory-graph .xtick text")].map((each) => each.getBoundingClientRect());
+  return boxes.filter((box, i) => box.width > box.height && i > 0 && box.left < boxes[i - 1].right - 1).length;
+}"""
+"""Names below bars that lie over the one before."""
+HOLES = """() => [...document.querySelectorAll(".rail .mantine-SimpleGrid-root")].filter((row) =>
+  row.getClientRects().length && ![...row.children].some((field) => field.getClientRects().length)).length"""
+"""Rows of the rail that take room although both of their fields are gone."""
 QUICK = "v=1&profile=vgg_small&cluster=azure-v100-10g&strategy=data&devices=4&base="
 CARD = (
     '{"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, '
@@ -149,4 +157,16 @@ def test_controls_are_one_touch_away_on_a_phone(browser: Any, site: str) -> None
     page.click("#to-controls")
     page.wait_for_timeout(300)
     assert page.locator("#c-profile").bounding_box()["y"] < 844
+    page.close()
+
+
+def test_names_on_a_phone_stay_apart_and_fields_that_are_gone_leave_no_hole(browser: Any, site: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    opened(page, site, QUICK.replace("devices=4", "devices=8"))
+    page.click("#tab-machine")
+    until(page, "() => document.querySelectorAll('#memory-graph .xtick text').length === 8")
+    assert page.evaluate(SMEARED) == 0
+    until(page, "() => !!document.querySelector('.nets .pick')")
+    assert max(row["height"] for row in (each.bounding_box() for each in page.locator(".nets .pick").all())) < 30
+    assert page.evaluate(HOLES) == 0 and page.locator("#c-tensor").is_hidden()
     page.close()

@@ -24,6 +24,7 @@ from dashboard.app import create_app, listen
 from dashboard.frame.controls import CONTROLS
 from dashboard.frame.panels import as_html
 from dashboard.frame.remarks import remarks
+from dashboard.pages._explore_step import opened
 from dashboard.pages._explore_words import chips
 from dashboard.state import desk as desk_module
 from dashboard.state import simulating, worker_process
@@ -238,6 +239,17 @@ def test_a_connection_that_is_closed_ends_the_search(store: Store) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_link_is_simulated_while_its_document_is_read(store: Store) -> None:
+    """The tab takes it over as its page is made, and ends it alone."""
+    app, now = create_app(store), slow(store, 21)
+    assert app.server.test_client().get(f"/?{now.query()}").status_code == 200
+    assert soon(lambda: now in running(store))
+    (job,) = [each for each in store.desk.jobs() if each.request.configuration == now]
+    assert opened(store, "page", now, None) == {} and soon(lambda: job.tabs == {"page"})
+    store.desk.leave("page")
+    assert is_broken_off(job)
 
 
 def test_strategies_are_simulated_behind_the_page(store: Store) -> None:

@@ -88,7 +88,7 @@ def test_figures_hold_what_the_run_says(profile: Profile, cluster: Cluster, simu
         assert list(parts) == list(KINDS) and min(parts.values()) >= 0
         assert sum(parts.values()) == pytest.approx(device.peak_memory_bytes)
     stages = memory(simulated, cluster, groups=grid.stages)
-    heights = np.sum([bar["x"] for bar in stages["data"] if bar["type"] == "bar"], axis=0) * 2**30
+    heights = np.sum([bar["y"] for bar in stages["data"] if bar["type"] == "bar"], axis=0) * 2**30
     peaks = [max(simulated.report.devices[d].peak_memory_bytes for d in stage.reshape(-1)) for stage in grid.devices]
     assert heights == pytest.approx(peaks)
     json.dumps(stages, allow_nan=False)

@@ -15,15 +15,15 @@ from dashboard.figures.candidates import candidates
 from dashboard.figures.network import topology
 from dashboard.figures.partition import partition, strategies
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
-from dashboard.figures.partition_rows import Strip, balance, strips_height
+from dashboard.figures.partition_rows import balance, strips_height
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
 from dashboard.state.candidates import Candidate
 from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, _glyphs, by_column, columns_of
 from dashboard.state.configuration import Configuration
-from dashboard.state.device_groups import device_groups, group_of
+from dashboard.state.device_groups import device_groups
 from dashboard.state.flows import BETWEEN, flows_of
-from dashboard.state.folding import Chain, stretches
+from dashboard.state.folding import stretches
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
@@ -32,6 +32,7 @@ from dashboard.words.volume import volume_unit
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_preset
 from simulator.plan import Plan, Sharding
+from simulator.taskgraph import Floats
 from simulator.workload import Layer, Profile
 
 V100 = "azure-v100-10g"
@@ -163,7 +164,7 @@ def test_unequal_parts_by_sample_keep_their_shares() -> None:
 
 def test_of_a_lane_with_many_splits_the_heaviest_is_drawn_and_the_others_are_counted() -> None:
     profile = chain([1.0, 5.0, 2.0, 3.0])
-    lane = tuple(Chain(layers=(i,)) for i in range(4))
+    lane = tuple((i,) for i in range(4))
     whole = {layer.name: Sharding(devices=(i,)) for i, layer in enumerate(profile.layers)}
     glyphs = _glyphs(profile, Plan(model="small", batch_size=8, placements=whole), lane)
     assert [(glyph.layers, glyph.more) for glyph in glyphs] == [((1,), 3)]
@@ -255,12 +256,20 @@ def test_letters_of_splits_are_explained(store: Store) -> None:
         assert ("s: height or sequence" in drawn) == bool(said)
 
 
+def moving(sizes: Floats) -> Glance:
+    """What is known of a plan that moves these bytes, shape (layers, 2)."""
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
+    return Glance(configuration=now, by_layer=sizes, total_bytes=float(sizes.sum()), plan=PLAN)
+
+
 def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     outcome = outcome_of(store, "branches", "data", 4)
     assert outcome.run is not None and outcome.flows is not None
     columns = columns_of(outcome.profile, outcome.run.plan)
     sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.gradient_bytes.sum(axis=1)], axis=1)
-    drawn = strategies(columns, [Strip(name="data", bytes=sizes), Strip(name="owt", note="<later>")], sizes)
+    shown = outcome.configuration
+    late = replace(shown, strategy="owt")
+    drawn = strategies(columns, {shown: moving(sizes), late: Glance(configuration=late, reason="<later>")})
     assert "&lt;later&gt;" in drawn and ElementTree.fromstring(drawn) is not None
 
 
@@ -274,7 +283,7 @@ def test_the_bar_of_a_column_far_above_all_others_is_broken_and_the_others_stay_
         sizes = np.zeros((len(outcome.profile.layers), 2))
         for number, column in enumerate(columns):
             sizes[column.layers[0], 1] = tall if number == 1 else 10.0 * 2**20
-        marks = list(ElementTree.fromstring(strategies(columns, [Strip(name="data", bytes=sizes)], None)).iter())
+        marks = list(ElementTree.fromstring(strategies(columns, {outcome.configuration: moving(sizes)})).iter())
         bars = [float(mark.attrib["height"]) for mark in marks if mark.attrib.get("class") == "gradient-between"]
         return bars, sum(mark.attrib.get("class") == "break" for mark in marks)
 
@@ -299,7 +308,8 @@ def test_why_a_strategy_has_no_strip_is_written_whole(store: Store) -> None:
     outcome = outcome_of(store, "branches", "data", 4)
     assert outcome.run is not None
     reason = "the step may have 2,408,354 tasks: this page simulates up to 2,000,000; " * 4
-    drawn = strategies(columns_of(outcome.profile, outcome.run.plan), [Strip(name="owt", note=reason)], None)
+    now = outcome.configuration
+    drawn = strategies(columns_of(outcome.profile, outcome.run.plan), {now: Glance(configuration=now, reason=reason)})
     lines = [text for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text") if text.text]
     assert reason.strip() in " ".join(line.text or "" for line in lines)
     ends = [float(line.attrib["x"]) + 5.6 * len(line.text or "") for line in lines if "text-anchor" not in line.attrib]
@@ -358,8 +368,8 @@ def test_the_partition_and_its_strips_write_bytes_in_the_page_s_unit(store: Stor
     totals = (outcome.flows.activation_bytes, outcome.flows.gradient_bytes, outcome.flows.replicated_bytes)
     assert written == [unit.words(float(sizes.sum())) for sizes in totals] and unit.name == "GiB"
     assert f"{unit.name} that cross" in drawn
-    strip = Strip(name="data", bytes=np.ones((len(outcome.profile.layers), 2)) * 2.0**30)
-    assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, [strip], None)
+    moved = {outcome.configuration: moving(np.ones((len(outcome.profile.layers), 2)) * 2.0**30)}
+    assert f"the same bytes under each strategy, in {unit.name}" in strategies(columns, moved)
 
 
 PLAN = Plan(model="m", placements={"a": Sharding(devices=(0,))}, batch_size=1)
@@ -390,7 +400,6 @@ def test_devices_are_grouped_by_node_and_opened() -> None:
     nodes = device_groups(cluster)
     assert [group.name for group in nodes[:2]] == ["node0", "node1"] and len(nodes) == 16
     assert [group.devices for group in device_groups(cluster, opened=3)] == [(12,), (13,), (14,), (15,)]
-    assert group_of(nodes, 13) == 3
     many = device_groups(read_preset(V100).build(1024))
     assert len(many) == 32 and many[1].name == "node8–15" and sum(len(group.devices) for group in many) == 1024
     shades = shades_of(read_preset(V100).build(1024))

@@ -15,7 +15,7 @@ from dashboard.figures.plans import MOST_BARS, steps
 from dashboard.pages.plans import best_of_splits, over_degrees, title
 from dashboard.state import plans
 from dashboard.state.configuration import Configuration
-from dashboard.state.plans import Plans, PlansRequest, Ranked, asked, ranked_plans
+from dashboard.state.plans import Plans, Ranked, asked, ranked_plans
 from dashboard.state.store import Store, given_cards
 from simulator.cli import main
 
@@ -35,9 +35,7 @@ def store(card: Path) -> Store:
 
 
 def ranked(store: Store, now: Configuration) -> Ranked:
-    request = store.request(asked(store.resolved(now)))
-    card = store.cards.get(request.configuration.profile, "")
-    return ranked_plans(PlansRequest(configuration=request.configuration, profile=request.profile, card=card))
+    return ranked_plans(store.request(asked(store.resolved(now))))
 
 
 def test_a_card_is_ranked_as_compare_ranks_it(store: Store, card: Path, capsys: pytest.CaptureFixture[str]) -> None:

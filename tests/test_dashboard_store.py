@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -18,7 +19,7 @@ from dashboard.state import desk as desk_module
 from dashboard.state.advice import AS_LONG, advise, moves
 from dashboard.state.caps import require_size, require_small
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Outcome, Request
+from dashboard.state.simulating import Outcome, Request, compute
 from dashboard.state.store import Store
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
@@ -185,7 +186,7 @@ def test_advice_and_the_menu_give_the_same_number(store: Store) -> None:
     for move in advise(store, shown).helpful:
         if move.move.words == "strategy pipeline → owt":
             run = store.outcome(replace(shown.configuration, strategy="owt")).run
-            assert run is not None and run.report.step_s == move.step_s
+            assert run is not None and run.report.step_s == move.glance.step_s
     assert {move.configuration.microbatches for move in moves(shown) if move.words == "strategy pipeline → data"} == {4}
 
 
@@ -208,8 +209,8 @@ def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     advice = advise(store, outcome)
     assert outcome.run is not None and advice.best is not None and advice.loss is not None
     again = store.outcome(advice.best.move.configuration).run
-    assert again is not None and again.report.step_s == advice.best.step_s < outcome.run.report.step_s
-    steps_s = [simulated.step_s for simulated in advice.helpful]
+    assert again is not None and again.report.step_s == advice.best.glance.step_s < outcome.run.report.step_s
+    steps_s = [simulated.glance.step_s for simulated in advice.helpful]
     assert all(
         step_s <= next_s * (1 + 2 * AS_LONG) for step_s, next_s in pairwise(steps_s)
     )  # and of equals fewer bytes first
@@ -221,6 +222,14 @@ def test_every_move_changes_something_and_none_searches(store: Store) -> None:
     assert all(move.configuration != outcome.configuration for move in tried)
     assert {"overlap gradient synchronisation", "ring all-reduce, no parameter server"} <= {m.words for m in tried}
     assert not any(move.configuration.strategy == "hypergraph" for move in tried)
+
+
+def test_an_outcome_says_how_long_it_took(store: Store) -> None:
+    for now in (configured(store), configured(store, strategy="data", devices=16, batch_size=8)):
+        began_s = time.perf_counter()
+        outcome = compute(store.request(now))
+        assert 0 < outcome.took_s < time.perf_counter() - began_s
+    assert outcome.run is None  # what cannot run took its time, too
 
 
 def test_advice_helps_out_of_an_infeasible_configuration(store: Store) -> None:

@@ -12,12 +12,12 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 import torch
 
 from benchmarks.rehearsal import Rehearsal, predicted, rehearsal, table
+from benchmarks.rehearsed_changes import RehearsedChange, rehearsed_change
 from simulator.curve import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml
 from simulator.network.topologies import Wire, flat_switch
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, read_state, samples_of, write_state
-from traces.elastic.membership_changes import MembershipChange, measured_change
 from traces.elastic.process_group import ElasticProcessGroup
 
 TRAINING = TrainingJob(model="vgg_small", batch_size=16, samples=80)
@@ -59,13 +59,13 @@ def test_devices_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
     with ElasticProcessGroup(TRAINING) as group:
         group.start((0,))
         group.await_steps(3)
-        group.expand((0, 1), "live", [(0, 1)])
+        group.change((0, 1), "live", [(0, 1)])
         group.await_steps(3)
         group.kill(1)
         group.await_steps(3)
         group.finish()
         rehearsed = rehearsal(group, TRAINING, ["live", "recover"])
-        live = measured_change(group, 1, "live")
+        live = rehearsed_change(group, 1, "live")
     assert rehearsed.samples_once and rehearsed.steps >= 9
     assert rehearsed.loss_difference < 1e-3
     assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["leave groups", "groups", "move"])
@@ -93,7 +93,7 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
             {"what": "step", "generation": 1, "at_s": 20.0, "began_s": 18.0, "step": 3},
         ]
         (tmp_path / f"{device}.log").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    change = measured_change(Written(), 1, "shrink")  # type: ignore[arg-type]
+    change = rehearsed_change(Written(), 1, "shrink")  # type: ignore[arg-type]
     assert change.parts_s == {"leave groups": 0.5, "groups": 1.5, "move": 2.0}
     assert change.step_s == 2.0 and change.first_s == 1.0, "from 15 s to 18 s, where later steps take 2 s"
     assert change.lost_s == 5.0
@@ -102,8 +102,8 @@ def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
 def test_predictions_stand_beside_what_happened() -> None:
     """Parameters and momentum of 2.3 million numbers at 1 Gbit/s, two rounds for 1 -> 4."""
     pricing = Reconfiguration(profile=read_profile("vgg_small"), cluster=CLUSTER, overheads=OVERHEADS)
-    measured = MembershipChange(
-        policy="live", before=1, after=4, parts_s={"leave groups": 0.1, "groups": 0.3, "move": 0.2},
+    measured = RehearsedChange(
+        policy="live", before=1, after=4, parts_s={"leave groups": 0.1, "groups": 0.3, "move": 0.2}, ended_s=9.0,
         beside_s=2.0, slowed_s=0.0, first_s=0.0, step_s=0.2,
     )  # fmt: skip
     change = predicted(TRAINING, pricing, measured)

@@ -16,10 +16,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from counted_volume import communication_volume
+from rank_threads import ThreadGroup, Threads
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, UNTIED, profile_of
 from training import assert_equal_training, made, script_of, sharded
 
+from benchmarks.whole_parameters import whole_parameters
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation
@@ -27,9 +29,9 @@ from simulator.taskgraph import Kind
 from simulator.workload import Layer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
-from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
+from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import Gloo, ThreadGroup, Threads
+from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 

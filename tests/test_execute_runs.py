@@ -21,6 +21,7 @@ from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, profile_of
 from torch import Tensor
 from training import CLUSTER, alone, made, random_plan, script_of, sharded
 
+from benchmarks.whole_parameters import whole_parameters
 from simulator import cli, files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster
@@ -30,7 +31,7 @@ from traces.calibrate.runtime_overheads import task_overhead_s
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.results.executions import read_execution, write_execution
-from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch, whole_parameters
+from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_parts import Slot
 from traces.runs.executor.transport import Gloo

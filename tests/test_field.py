@@ -24,7 +24,8 @@ from simulator.plan import Synchronisation
 from traces.capture.fx_steps import trace
 from traces.lab import namespaces
 from traces.lab.launch import launch
-from traces.lab.shaped_network import Lab, Shaping
+from traces.lab.link_shaping import Shaping
+from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import Case, LabNetwork
 from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.ddp import run_ddp, shares_of

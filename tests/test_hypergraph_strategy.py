@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,8 @@ from counted_volume import communication_volume
 from plans import planned
 from test_closed_forms import chain, star
 
+from partitioners._judge.judge import Judge, TimeSpent, Verdict
+from partitioners._search import refinement
 from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
@@ -66,6 +69,37 @@ def test_same_seed_same_plan() -> None:
     profile, cluster = network(), slow_star()
     options = {"batch_size": 64, "effort": 0.03, "others": False, "seed": 5}
     assert planned("hypergraph", profile, cluster, **options) == planned("hypergraph", profile, cluster, **options)
+
+
+def test_time_that_is_spent_leaves_the_best_so_far() -> None:
+    """After so many plans the search ends with no more than a plan of each step that it was in."""
+    profile, cluster, said = network(), slow_star(), list[str]()
+
+    def progress(text: str) -> None:
+        said.append(text)
+        if len(said) >= 12:
+            raise TimeSpent
+
+    stopped = planned("hypergraph", profile, cluster, batch_size=64, progress=progress)
+    steps_s = [float(text.split("best ")[1].split(" ms")[0]) / 1e3 for text in said]
+    assert len(said) == 12 and step_seconds(profile, cluster, stopped) <= steps_s[-1] * (1 + 1e-2)
+
+
+def test_changes_and_annealing_go_on_from_each_other_while_they_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The local search starts again from what annealing found, and stops after a round that saves too little."""
+    saves, costs = iter([0.9, 0.8, 0.9995]), list[float]()
+
+    def annealed(judge: Judge, starts: Sequence[Verdict], *, fixed: bool, seed: int) -> None:
+        best = judge.best
+        assert best is not None
+        costs.append(min(start.cost for start in starts))
+        judge.best = replace(best, cost=best.cost * next(saves))
+
+    monkeypatch.setattr(refinement, "_improve", lambda *args, **options: None)
+    monkeypatch.setattr(refinement, "_anneal", annealed)
+    monkeypatch.setattr(Judge, "is_near", lambda judge, cost: True)
+    planned("hypergraph", network(), slow_star(), batch_size=64)
+    assert [cost / costs[0] for cost in costs] == pytest.approx([1, 0.9, 0.72]) and next(saves, None) is None
 
 
 def test_unequal_devices_get_unequal_parts() -> None:

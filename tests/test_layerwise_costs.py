@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from random_inputs import clusters, profiles
 from two_layers import linear, settings_of, switch, two_layers
 
-from partitioners._layerwise import optcnn
+from partitioners._layerwise import optcnn, region_traffic
 from partitioners._layerwise.optcnn import configurations, cost_tables, sharding_of
 from partitioners._network.fabric import Fabric
 from simulator import collectives
@@ -184,7 +184,7 @@ def test_a_chain_without_parameters_is_simulated_in_its_sum(source: st.DataObjec
 
 def test_tables_do_not_depend_on_how_they_are_cut_up(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = cost_tables(two_layers(), switch(3), settings_of())
-    monkeypatch.setattr(optcnn, "_ENTRIES", 1)
+    monkeypatch.setattr(region_traffic, "_ENTRIES", 1)
     optcnn._traffic.cache_clear()
     assert (cost_tables(two_layers(), switch(3), settings_of()).transfer_s[0, 1] == whole.transfer_s[0, 1]).all()
 

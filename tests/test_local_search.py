@@ -18,8 +18,9 @@ from test_closed_forms import chain, star
 from partitioners._judge.judge import Judge
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables
-from partitioners._search.local_search import Judged, LocalChange, LocalSearch, improve
+from partitioners._search.local_search import Judged, LocalChange, LocalSearch
 from partitioners._search.promises import promises_s
+from partitioners._search.refinement import _improve
 from partitioners._search.window_bounds import Library, window_of
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
@@ -234,7 +235,7 @@ def test_a_wide_input_is_cut_into_terms() -> None:
     judge = Judge(profile=profile, cluster=cluster)
     start = judge.consider(plan)
     judge.budget = 10**5
-    improve(judge, [start], patience=40, microbatches=False)
+    _improve(judge, [start], patience=40, microbatches=False)
     assert judge.best is not None and judge.best.step_s < 0.2 * start.step_s
     assert judge.best.plan.placements["l1"].reduce == 4
 

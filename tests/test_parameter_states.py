@@ -241,3 +241,8 @@ def test_virtual_stages_have_buckets_of_their_own(stage: int, chunks: int) -> No
     layers = [{piece.layer // size for piece in bucket.pieces} for bucket in buckets]
     assert sorted(map(tuple, layers)) == [(number,) for number in range(len(homes))]
     assert run(profile, star(4), plan).report.step_s > 0
+
+
+def test_words_say_the_stage_and_the_groups() -> None:
+    assert ParameterStates(stage=1).words == "ZeRO-1"
+    assert ParameterStates(stage=3, group=8).words == "ZeRO-3 in groups of 8"

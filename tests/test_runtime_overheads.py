@@ -35,8 +35,8 @@ def test_what_is_longer_is_the_median_of_turns() -> None:
     """On a clock that advances by a second at each look, a step that looks twice more takes two seconds longer."""
     clock = count()
     steps = [lambda: None, lambda: (next(clock), next(clock))]
-    assert runtime_overheads._longer_s(*steps, 5, 1, lambda: float(next(clock))) == 2.0
-    assert runtime_overheads._longer_s(*steps[::-1], 5, 1, lambda: float(next(clock))) == 0.0
+    assert runtime_overheads._longer_s(*steps, 5, lambda: float(next(clock))) == 2.0
+    assert runtime_overheads._longer_s(*steps[::-1], 5, lambda: float(next(clock))) == 0.0
 
 
 def test_a_network_is_cut_near_the_middle_after_a_small_output() -> None:

@@ -115,6 +115,32 @@ def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:
     assert alone_s < cuts_s
 
 
+def test_a_strategy_that_searches_is_asked_again_with_more_effort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as much each time, with other seeds, while three times as long as the last time is left."""
+    asked: list[tuple[float, int]] = []
+    left_s = [100.0]
+
+    def ask_all(search: PlanSearch, effort: float, seed: int) -> bool:
+        asked.append((effort, seed))
+        left_s[0] -= 10.0 * 2 ** (len(asked) - 1)
+        return True
+
+    monkeypatch.setattr(PlanSearch, "_ask_all", ask_all)
+    monkeypatch.setattr(PlanSearch, "_anneal", lambda search: None)
+    monkeypatch.setattr(PlanSearch, "_is_sure", lambda search: False)
+    search = PlanSearch(
+        profile=chain([1.0, 2.0]),
+        cluster=flat_switch(2, WIRE),
+        objective=OBJECTIVES["step"],
+        step=StepSettings(batch_size=8),
+        names=("data",),
+        time_left_s=lambda: left_s[0],
+        seed=7,
+    )
+    search.run()
+    assert asked == [(1.0, 7), (2.0, 8), (4.0, 9)]  # after 10, 20 and 40 s: 30 s are left, less than 120
+
+
 def test_free_links_and_whole_shares_leave_no_gap() -> None:
     search = searched(chain([1.0, 2.0, 3.0]), flat_switch(4, Wire(bandwidth_bytes_per_s=1e15)))
     assert search.best is not None

@@ -20,13 +20,13 @@ from training import descend, in_threads
 
 from benchmarks.demonstrated import DemonstratedPlan
 from benchmarks.plan_training import PlanTraining, train_plan
+from benchmarks.whole_parameters import whole_parameters
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
 from traces.convergence.curve_measurement import trial
 from traces.convergence.stale_training import MOMENTUM_OF, Recipe
 from traces.results.validation_cases import LabNetwork
-from traces.runs.executor.execute import whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import load

@@ -225,15 +225,15 @@ def test_each_round_captures_and_calibrates_and_the_medians_predict(
     for part in validate.PARTS:
         (tmp_path / part).mkdir()
     seen = []
+    repeats = {"inputs": 3, "capture": 1}
+    inputs = measured_inputs.InputMeasurement(folder=tmp_path, cores=[0, 1], say=print, repeats=repeats)
     for number in range(3):
-        measured_inputs.measure_inputs(
-            CASE.model, [CASE], tmp_path, [0, 1], print, {"inputs": 3, "capture": 1}, number, 3
-        )
+        inputs.measure(CASE.model, [CASE], number, 3)
         stored, _, runtime = prediction_inputs(tmp_path, CASE)
         seen.append((len(made), stored.step_s, runtime.busy_latency_s))
     expected = [(2, 0.1, 1e-3), (4, 0.125, 1.25e-3), (6, 0.11, 1.1e-3)]
     assert seen == [pytest.approx(each) for each in expected]
-    measured_inputs.measure_inputs(CASE.model, [CASE], tmp_path, [0, 1], print, {"inputs": 3, "capture": 1})
+    inputs.measure(CASE.model, [CASE])
     assert len(made) == 6  # all at once where there is one round, but what is stored is not made again
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from simulator.workload import Layer, Profile
+from simulator.workload import Profile
 from traces.capture.fx_steps import Trained, trace
 from traces.capture.layer_survey import survey
 from traces.zoo.blocks import Add, Concat, Positions, QueryKeyValueAttention
@@ -113,26 +114,18 @@ def profile_of(network: Network, batch_size: int = BATCH, dtype: str = "float64"
         trained = Trained(network.build().to(number))
         words = network.vocabulary is not None
         data = torch.zeros(batch_size, *network.input_shape, dtype=torch.int64 if words else number)
-        layers, _ = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ())
+        layers = survey(trace(trained), data, [*trained.parameters(), *trained.buffers()], ()).layers
     return Profile(
         model="tiny",
         device="none",
         batch_size=batch_size,
         dtype=dtype,
         layers=tuple(
-            Layer(
-                name=layer.name,
-                kind=layer.kind,
-                inputs=layer.inputs,
-                output_shape=layer.output_shape,
+            replace(
+                layer,
                 forward_s=1e-9 * (layer.output_bytes + 10 * layer.parameter_bytes),
                 backward_s=2e-9 * (layer.output_bytes + 10 * layer.parameter_bytes),
                 update_s=1e-10 * layer.parameter_bytes,
-                parameter_bytes=layer.parameter_bytes,
-                output_bytes=layer.output_bytes,
-                saved_bytes=layer.saved_bytes,
-                geometry=layer.geometry,
-                tied_to=layer.tied_to,
             )
             for layer in layers
         ),

@@ -12,22 +12,19 @@ from typing import Any, TypeVar
 import pytest
 import torch
 from plans import planned
+from rank_threads import ThreadGroup, Threads
 from small_networks import switched
 from tiny_networks import BATCH, MIXED, profile_of
 from torch import Tensor, nn
 
 import partitioners
+from benchmarks.whole_parameters import whole_parameters
 from simulator.cluster import Cluster
 from simulator.plan import Plan, Sharding
 from traces.capture.fx_steps import Trained
-from traces.runs.executor.execute import (
-    execution_of_ranks,
-    random_batch,
-    whole_parameters,
-)
+from traces.runs.executor.execute import execution_of_ranks, random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_parts import Slot
-from traces.runs.executor.transport import ThreadGroup, Threads
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.artefacts._csv_rows import read_rows
 from simulator.errors import InputError
-from simulator.workload import Layer, Profile
+from simulator.workload import Profile
 from traces.imports._alignment import align
 from traces.imports._text import shown
 
@@ -62,19 +63,11 @@ def read(path: Path, model: str, device: str, dtype: str) -> Profile:
     update_s = sum(_seconds(path, row) for row in rows if row.get("stage") == "optimizer")
     total_bytes = sum(layer.parameter_bytes for layer in built.layers) or 1
     layers = tuple(
-        Layer(
-            name=layer.name,
-            kind=layer.kind,
-            inputs=layer.inputs,
-            output_shape=layer.output_shape,
+        replace(
+            layer,
             forward_s=_rounded(forward_s[i]),
             backward_s=_rounded(backward_s[i]),
             update_s=_rounded(update_s * layer.parameter_bytes / total_bytes),
-            parameter_bytes=layer.parameter_bytes,
-            output_bytes=layer.output_bytes,
-            saved_bytes=layer.saved_bytes,
-            flops=layer.flops,
-            geometry=layer.geometry,
         )
         for i, layer in enumerate(built.layers)
     )

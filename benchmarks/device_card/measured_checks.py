@@ -62,10 +62,11 @@ def _channels(check: Check, network: Network, torch_device: torch.device, dtype:
     fraction = Fraction(check.fraction)
     rounds = MeasurementRounds(network, torch_device, check.batch_size, dtype, [fraction])
     names = [layer.name for layer in rounds.surveyed]
-    only = {i: narrow for i, narrow in rounds.variants(fraction).items() if names[i] == check.layer}
+    only = {i: narrow for i, narrow in rounds.narrowed.get((False, fraction), {}).items() if names[i] == check.layer}
     if not only:
         return replace(check, skipped=f"{fraction} of its channels is no whole number of them")
-    seconds = [rounds.passes.narrowed(rounds.inputs, only).total_s for _ in range(2 + repeats)]
+    times = (rounds.passes.narrowed(rounds.inputs, only) for _ in range(2 + repeats))
+    seconds = [sum(sum(part.values()) for part in each.phases) for each in times]
     return _timed(check, seconds[2:])
 
 

@@ -15,7 +15,7 @@ from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.runtime import Runtime
 from simulator.taskgraph import Ints, TaskGraph
-from traces.results.task_order import in_order
+from traces.runs.executor.run_setup import in_order
 
 
 def blocking(graph: TaskGraph, cluster: Cluster, runtime: Runtime) -> TaskGraph:

@@ -50,7 +50,6 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
         data,
         barmode="stack",
         bargap=0.35,
-        showlegend=True,
         legend={**LEGEND, "entrywidth": 0.5, "entrywidthmode": "fraction"},
         xaxis={"tickformat": ".0%", "range": [0, 1], "dtick": 0.25, "showgrid": False},
         yaxis={"type": "category", "autorange": "reversed", "showgrid": False},

@@ -40,40 +40,27 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     unit = volume_unit(strategies[shown].total_bytes if shown in strategies else 0.0)
     axes: list[dict[str, Any]] = []
     fronts: list[dict[str, Any]] = []
+    names, seen = list(strategies), list(strategies.values())
     for number, size in enumerate(("total_bytes", "between_bytes")):
-        amounts = [getattr(plan, size) / unit.size for plan in (*tried, *strategies.values())]
+        amounts = [getattr(plan, size) / unit.size for plan in (*tried, *seen)]
         floor = min((amount for amount in amounts if amount > 0), default=1.0) / 2
         axes.append(_bytes_axis(amounts, floor))
         axis = {"xaxis": "x2", "yaxis": "y"} if number else {}
+        heights = [max(amount, floor) for amount in amounts]
         if tried:
-            data.append(_dots(
-                [max(getattr(plan, size) / unit.size, floor) for plan in tried], [plan.step_s * 1e3 for plan in tried],
-                [_words(plan.label, getattr(plan, size), plan.step_s, plan.load_balance_ratio) for plan in tried],
-                [plan.load_balance_ratio > _UNEVEN for plan in tried], OUTLINE, 7,
-            ) | axis)  # fmt: skip
-        names = list(strategies)
-        seen = list(strategies.values())
-        dots = _dots(
-            [max(getattr(plan, size) / unit.size, floor) for plan in seen], [plan.step_s * 1e3 for plan in seen],
-            [_words(name, getattr(plan, size), plan.step_s, plan.load_balance_ratio, plan.interval_s)
-             for name, plan in zip(names, seen, strict=True)],
-            [plan.load_balance_ratio > _UNEVEN for plan in seen], [CUT if name == shown else INK for name in names], 11,
-        )  # fmt: skip
-        texts = _free_labels(names, dots["x"], dots["y"], [max(amount, floor) for amount in amounts])
-        named = {
-            "mode": "markers+text",
-            "text": texts,
-            "textposition": _sides(seen, size),
-            "textfont": {"size": 11},
-        }
-        data.append(dots | named | axis)
+            hover = [_words(plan.label, getattr(plan, size), plan) for plan in tried]
+            data.append(_dots(heights[: len(tried)], tried, hover, OUTLINE, 7) | axis)
+        hover = [_words(name, getattr(plan, size), plan, plan.interval_s) for name, plan in strategies.items()]
+        dots = _dots(heights[len(tried) :], seen, hover, [CUT if name == shown else INK for name in names], 11)
+        texts = _free_labels(names, dots["x"], dots["y"], heights)
+        named = {"text": texts, "textposition": _sides(seen, size), "textfont": {"size": 11}}
+        data.append(dots | {"mode": "markers+text"} | named | axis)
         fronts.append(_front(floor, unit.size, size, [*tried, *(plan for plan in seen if plan.fits)]) | axis)
     moved, between = axes
     return figure(
         [*data, *fronts],
-        xaxis={**moved, "title": {"text": f"{unit.name} moved"}, "domain": [0, 0.46]},
-        xaxis2={**between, "title": {"text": f"{unit.name} between nodes"}, "domain": [0.54, 1], "anchor": "y",
-                "automargin": True, "gridcolor": "rgba(128,128,128,0.22)", "zeroline": False},
+        xaxis={**moved, "title": f"{unit.name} moved", "domain": [0, 0.46]},
+        xaxis2={**between, "title": f"{unit.name} between nodes", "domain": [0.54, 1], "anchor": "y"},
         yaxis=log_axis((y for dots in data for y in dots["y"]), lambda ms: format_time(ms / 1e3)),
         annotations=[note(key)],
         margin={"l": 52, "r": 28, "t": 52, "b": 40},
@@ -93,13 +80,13 @@ def _bytes_axis(amounts: Sequence[float], floor: float) -> dict[str, Any]:
 
 
 def _dots(
-    x: list[float], y: list[float], hover: list[str], hollow: list[bool], colour: Any, size: int
+    x: list[float], plans: Sequence[Candidate | Glance], hover: list[str], colour: Any, size: int
 ) -> dict[str, Any]:
+    symbols = ["circle-open" if plan.load_balance_ratio > _UNEVEN else "circle" for plan in plans]
     return {
-        "type": "scatter", "mode": "markers", "x": x, "y": y, "customdata": hover, "cliponaxis": False,
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "marker": {"size": size, "color": colour, "symbol": ["circle-open" if open_ else "circle" for open_ in hollow],
-                   "line": {"width": 1.5}},
+        "type": "scatter", "mode": "markers", "x": x, "y": [plan.step_s * 1e3 for plan in plans], "customdata": hover,
+        "cliponaxis": False, "hovertemplate": "%{customdata}<extra></extra>",
+        "marker": {"size": size, "color": colour, "symbol": symbols, "line": {"width": 1.5}},
     }  # fmt: skip
 
 
@@ -133,6 +120,6 @@ def _sides(seen: Sequence[Glance], size: str) -> list[str]:
     return ["middle left" if amount > middle else "middle right" for amount in amounts]
 
 
-def _words(name: str, size: float, step_s: float, ratio: float, interval_s: tuple[float, float] | None = None) -> str:
-    ends = f" ({seconds_range(interval_s)})" if interval_s else ""
-    return f"{name}: {format_bytes(size)}, {format_time(step_s)}{ends}, max / mean {ratio:.2f}"
+def _words(name: str, size: float, plan: Candidate | Glance, ends_s: tuple[float, float] | None = None) -> str:
+    ends = f" ({seconds_range(ends_s)})" if ends_s else ""
+    return f"{name}: {format_bytes(size)}, {format_time(plan.step_s)}{ends}, max / mean {plan.load_balance_ratio:.2f}"

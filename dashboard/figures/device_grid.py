@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import BUSY_BAR, KINDS, MAGNITUDE, Figure, figure, message
+from dashboard.figures.style import BUSY, KINDS, NAMES, Figure, figure, message
 from dashboard.state.device_grid import DeviceGrid
 from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
@@ -36,9 +36,7 @@ def device_grid(run: Run | Counted, cluster: Cluster, grid: DeviceGrid) -> Figur
         "type": "scatter", "mode": "markers+text" if numbered else "markers", "x": x, "y": y,
         "marker": {
             "symbol": "square", "size": float(np.clip(min(110 / data, 200 / len(columns)), 4, 34)),
-            "color": [busy[r][c] for r, c in order], "colorscale": MAGNITUDE, "reversescale": True,
-            "cmin": 0, "cmax": 1,
-            "colorbar": BUSY_BAR,
+            "color": [busy[r][c] for r, c in order], **BUSY,
         },
         "text": [f"{rows[r][c]}" for r, c in order] if numbered else None,
         "textfont": {"size": 11, "color": ["#ffffff" if busy[r][c] > 0.5 else "#1a1a1a" for r, c in order]},
@@ -52,7 +50,7 @@ def device_grid(run: Run | Counted, cluster: Cluster, grid: DeviceGrid) -> Figur
         [marks],
         xaxis={**ticks, "showgrid": False, "range": [-0.8, columns[-1] + 0.8]},
         yaxis={
-            "title": {"text": "replica"},
+            "title": "replica",
             "showgrid": False,
             "range": [data - 0.3, -0.7],
             "dtick": max(1, data // 8),
@@ -84,8 +82,8 @@ def block_timeline(run: Run, device: int, block: range) -> Figure:
     order = [f"{title}: {what}" for title in ("forward", "backward") for what in ("computes", "transfers")]
     return figure(
         data, barmode="overlay", bargap=0.25, uniformtext={"mode": "hide", "minsize": 9},
-        xaxis={"title": {"text": f"{unit} of the pass"}, "range": [0, longest / size * 1.01]},
-        yaxis={"type": "category", "categoryorder": "array", "categoryarray": order[::-1], "showgrid": False},
+        xaxis={"title": f"{unit} of the pass", "range": [0, longest / size * 1.01]},
+        yaxis={**NAMES, "categoryorder": "array", "categoryarray": order[::-1]},
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.figures.style import BACKWARD, FORWARD, Figure, figure, with_table
+from dashboard.figures.style import BACKWARD, FORWARD, LEGEND_ABOVE, Figure, figure, with_table
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile
 
@@ -15,16 +15,13 @@ def layer_times(profile: Profile) -> Figure:
     """Forward and backward milliseconds of each layer, in topological order."""
     names = [layer.name for layer in profile.layers]
     data = []
-    for direction, colour, spread in (
-        ("forward", FORWARD, "forward_spread_s"),
-        ("backward", BACKWARD, "backward_spread_s"),
-    ):
+    for direction, colour in (("forward", FORWARD), ("backward", BACKWARD)):
         data.append({
             "type": "bar",
             "name": direction,
             "x": list(range(len(names))),
             "y": [getattr(layer, f"{direction}_s") * 1e3 for layer in profile.layers],
-            "customdata": [[layer.name, getattr(layer, spread) * 1e3] for layer in profile.layers],
+            "customdata": [[layer.name, getattr(layer, f"{direction}_spread_s") * 1e3] for layer in profile.layers],
             "marker": {"color": colour},
             "hovertemplate": f"%{{customdata[0]}}: {direction} %{{y:,.4~r}} ms (spread %{{customdata[1]:,.3~r}})"
             "<extra></extra>",
@@ -33,10 +30,9 @@ def layer_times(profile: Profile) -> Figure:
         data,
         barmode="stack",
         bargap=0.1,
-        showlegend=True,
-        xaxis={"title": {"text": "layer, in topological order"}, "showgrid": False},
+        xaxis={"title": "layer, in topological order", "showgrid": False},
         yaxis={"ticksuffix": " ms"},
-        legend={"orientation": "h", "y": 1.12, "x": 1, "xanchor": "right"},
+        legend=LEGEND_ABOVE,
     )
     rows = ((layer.name, layer.forward_s, layer.backward_s) for layer in profile.layers)
     return with_table(drawn, ("layer", "forward_s", "backward_s"), rows)
@@ -66,9 +62,8 @@ def scaling(profile: Profile, layer: int) -> Figure:
         })  # fmt: skip
     drawn = figure(
         data,
-        showlegend=True,
-        xaxis={"title": {"text": "samples"}},
+        xaxis={"title": "samples"},
         yaxis={"ticksuffix": " ms", "rangemode": "tozero"},
-        legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
+        legend=LEGEND_ABOVE,
     )
     return with_table(drawn, ("samples", "forward_s", "backward_s"), measured)

@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from dashboard.figures.style import GRID, INK, MAGNITUDE, OUTLINE, Figure, device_colours, faded, figure, with_table
+from dashboard.figures.style import (
+    INK,
+    MAGNITUDE,
+    NAMES,
+    OUTLINE,
+    Figure,
+    colour_bar,
+    device_colours,
+    faded,
+    figure,
+    with_table,
+)
 from dashboard.state.device_groups import device_groups, slowest
 from dashboard.state.flows import layer_seconds
 from simulator.cluster import Cluster
@@ -48,22 +59,15 @@ def load_balance(
             "type": "bar", "x": names, "y": before, "marker": outline, "width": 0.92,
             "hovertemplate": "baseline %{x}: %{y:.3f} of the mean<extra></extra>",
         })  # fmt: skip
-    mean = {
-        "type": "line",
-        "xref": "paper",
-        "x0": 0,
-        "x1": 1,
-        "y0": 1,
-        "y1": 1,
-        "line": {"color": INK, "dash": "dot", "width": 1},
-    }
+    line = {"color": INK, "dash": "dot", "width": 1}
+    mean = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "line": line}
     drawn = figure(
         data,
         barmode="overlay",
         bargap=0.3,
         shapes=[mean],
-        xaxis={"type": "category", "gridcolor": "rgba(0,0,0,0)"},
-        yaxis={"title": {"text": "compute / mean"}, "rangemode": "tozero"},
+        xaxis=NAMES,
+        yaxis={"title": "compute / mean", "rangemode": "tozero"},
     )
     rows = ((cluster.devices[d].name, run.report.devices[d].compute_s, everybody[d]) for d in range(cluster.workers))
     return with_table(drawn, ("device", "compute_s", "over_mean"), rows)
@@ -86,20 +90,17 @@ def layer_balance(run: Run, cluster: Cluster, selected: int | None = None) -> Fi
         "x": list(range(len(shown))),
         "y": ratio.tolist(),
         "marker": {
-            "color": (total[shown] * 1e3).tolist(),
-            "colorscale": MAGNITUDE,
-            "reversescale": True,
-            "opacity": faded([""] * len(shown), at),
-            "colorbar": {"title": {"text": "ms"}, "thickness": 10, "outlinewidth": 0},
+            "color": (total[shown] * 1e3).tolist(), "colorscale": MAGNITUDE, "reversescale": True,
+            "opacity": faded([""] * len(shown), at), "colorbar": colour_bar("ms"),
         },
         "customdata": [[int(i), name, float(total[i] * 1e3)] for i, name in zip(shown, names, strict=True)],
         "hovertemplate": "%{customdata[1]}: %{y:.2f} of the mean, %{customdata[2]:,.4~r} ms in all<extra></extra>",
-    }
+    }  # fmt: skip
     drawn = figure(
         [bars],
         bargap=0.15,
-        xaxis={"title": {"text": "layer, in topological order"}, "gridcolor": "rgba(0,0,0,0)"},
-        yaxis={"title": {"text": "most loaded / mean"}, "rangemode": "tozero", "gridcolor": GRID},
+        xaxis={"title": "layer, in topological order", "showgrid": False},
+        yaxis={"title": "most loaded / mean", "rangemode": "tozero"},
     )
     computing = (loads[shown] > 0).sum(axis=1)
     rows = zip(names, computing.tolist(), total[shown].tolist(), ratio.tolist(), strict=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dashboard.figures.style import CUT, IDLE, LEGEND, OUTLINE, Figure, figure, with_table
+from dashboard.figures.style import CUT, IDLE, NAMES, OUTLINE, Figure, figure, with_table
 from dashboard.state.device_groups import DeviceGroup, device_groups
 from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
@@ -17,7 +18,8 @@ KINDS: Mapping[str, str] = {
 }  # fmt: skip
 """What memory holds at the peak, and its colour: of Tol's muted scheme, as the colours of tasks mean something else."""
 
-MOST_LYING = 8
+MOST_LEVEL = 8
+"""Bars whose names may be level; of more the names would not find room beside each other."""
 
 
 def parts_of(device: DeviceUse) -> dict[str, float]:
@@ -33,66 +35,42 @@ def memory(
 ) -> Figure:  # fmt: skip
     """Stacked by kind, at the peak; red over capacity.
 
-    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn. groups: those instead. More
-    bars than MOST_LYING stand upright, where there is room for all their names.
+    Of many devices a bar per group, its fullest; opened: the group whose devices are drawn. groups: those instead.
     """
     groups = groups or device_groups(cluster, opened)
-    upright = len(groups) > MOST_LYING
     fullest = [max(group.devices, key=lambda d: run.report.devices[d].peak_memory_bytes) for group in groups]
     names, devices = [group.name for group in groups], [run.report.devices[device] for device in fullest]
     largest = max(max(device.peak_memory_bytes, device.memory_bytes or 0) for device in devices)
     scale, unit = (2**30, "GiB") if largest >= 2**30 else (2**20, "MiB")
     parts = [parts_of(device) for device in devices]
     over = [d.memory_bytes is not None and d.peak_memory_bytes > d.memory_bytes for d in devices]
-    edge: dict[str, object] = {"color": CUT, "width": [3 if out else 0 for out in over]}
-    data: list[dict[str, object]] = [
-        _bars(names, [part[kind] / scale for part in parts], kind, colour, edge, upright)
+    edge = {"color": CUT, "width": [3 if out else 0 for out in over]}
+    data = [
+        {"type": "bar", "marker": {"color": colour, "line": edge},
+         **_named(names, [part[kind] / scale for part in parts], kind)}
         for kind, colour in KINDS.items() if any(part[kind] > 0 for part in parts)
     ]  # fmt: skip
     if baseline is not None and len(baseline.report.devices) == len(run.report.devices):
         peaks = [device.peak_memory_bytes / scale for device in baseline.report.devices]
         before = [max(peaks[device] for device in group.devices) for group in groups]
-        data.append(_marks(names, before, "baseline", OUTLINE, upright))
+        data.append(_marks(names, before, "baseline", OUTLINE))
     limits = [device.memory_bytes / scale if device.memory_bytes else None for device in devices]
     if any(limit is not None for limit in limits):
-        data.append(_marks(names, limits, "capacity", CUT, upright))
-    sizes = {"ticksuffix": f" {unit}", "rangemode": "tozero"}
-    named = {"type": "category", "showgrid": False}
-    standing = {
-        "xaxis": {**named, "tickangle": 45, "dtick": 1, "tickfont": {"size": 10}, "automargin": True}, "yaxis": sizes,
-    }  # fmt: skip
-    above = {**LEGEND, "y": 1.02, "yanchor": "bottom"}
-    lying = {"xaxis": sizes, "yaxis": {**named, "autorange": "reversed"}}
+        data.append(_marks(names, limits, "capacity", CUT))
     drawn = figure(
-        data, barmode="stack", bargap=0.35, showlegend=True, legend=above, **(standing if upright else lying)
-    )
+        data, barmode="stack", bargap=0.35, legend={"traceorder": "reversed", "font": {"size": 11}},
+        xaxis={**NAMES, "dtick": 1, "tickfont": {"size": 10}, **({"tickangle": 45} if len(names) > MOST_LEVEL else {})},
+        yaxis={"ticksuffix": f" {unit}", "rangemode": "tozero"},
+    )  # fmt: skip
     rows = ([device.name, *map(round, parts_of(device).values()), device.memory_bytes] for device in run.report.devices)
     columns = ("device", *(f"{kind.replace(' ', '_')}_bytes" for kind in KINDS), "capacity_bytes")
     return with_table(drawn, columns, rows)
 
 
-def _bars(
-    names: list[str], values: list[float], name: str, colour: str, edge: dict[str, object], upright: bool
-) -> dict[str, object]:
-    marker = {"color": colour, "line": edge}
-    orientation = "v" if upright else "h"
-    return {"type": "bar", "orientation": orientation, "marker": marker, **_placed(names, values, name, upright)}
+def _marks(names: list[str], values: Sequence[float | None], name: str, colour: str) -> dict[str, Any]:
+    marker = {"symbol": "line-ew", "size": 8, "line": {"width": 3, "color": colour}, "color": colour}
+    return {"type": "scatter", "mode": "markers", "marker": marker, **_named(names, values, name)}
 
 
-def _marks(
-    names: list[str], values: list[float | None] | list[float], name: str, colour: str, upright: bool
-) -> dict[str, object]:
-    symbol, size = ("line-ew", 8) if upright else ("line-ns", 18)
-    marker = {"symbol": symbol, "size": size, "line": {"width": 3, "color": colour}, "color": colour}
-    return {"type": "scatter", "mode": "markers", "marker": marker, **_placed(names, values, name, upright)}
-
-
-def _placed(names: list[str], values: Sequence[float | None], name: str, upright: bool) -> dict[str, object]:
-    """Groups along one axis, sizes along the other."""
-    group, size = ("x", "y") if upright else ("y", "x")
-    return {
-        "name": name,
-        group: names,
-        size: values,
-        "hovertemplate": f"%{{{group}}}: {name} %{{{size}}}<extra></extra>",
-    }
+def _named(names: list[str], values: Sequence[float | None], name: str) -> dict[str, Any]:
+    return {"name": name, "x": names, "y": values, "hovertemplate": f"%{{x}}: {name} %{{y}}<extra></extra>"}

@@ -9,13 +9,16 @@ import numpy as np
 
 from dashboard.figures.shades import CIVIDIS
 from dashboard.figures.style import (
-    BUSY_BAR,
+    BUSY,
     INK,
-    MAGNITUDE,
+    LEGEND_ABOVE,
+    NAMES,
+    NAMES_DOWN,
     OUTLINE,
     TIER_COLOURS,
     Figure,
     figure,
+    heatmap,
     message,
     note,
     with_table,
@@ -50,10 +53,7 @@ def topology(run: Run, cluster: Cluster, opened: int | None = None) -> Figure:
         "x": [(a[0] + b[0]) / 2 for a, b in middles],
         "y": [(a[1] + b[1]) / 2 for a, b in middles],
         "marker": {
-            "size": 7,
-            "color": [use.utilisation for use in run.report.links],
-            "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": 1,
-            "colorbar": BUSY_BAR,
+            "size": 7, "color": [use.utilisation for use in run.report.links], **BUSY,
         },
         "customdata": [[use.name, format_bytes(use.bytes), use.utilisation, use.tier] for use in run.report.links],
         "hovertemplate": "%{customdata[0]} (%{customdata[3]}): %{customdata[1]}, %{customdata[2]:.1%}<extra></extra>",
@@ -73,22 +73,18 @@ def link_use(run: Run, cluster: Cluster) -> Figure:
     if not busy:
         return message("no link carries anything")
     shown = busy[:MOST_LINKS]
-    heat = {
-        "type": "heatmap",
-        "z": _blank_zeros(utilisation_over_time(run, cluster)[shown]),
-        "x": (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(),
-        "y": [_short(cluster.links[i]) for i in shown],
-        "colorscale": MAGNITUDE, "reversescale": True, "zmin": 0, "zmax": 1, "ygap": 2, "hoverongaps": False,
-        "colorbar": BUSY_BAR,
-        "hovertemplate": "%{y} at %{x:,.4~r} ms: %{z:.2%} of its bandwidth<extra></extra>",
-    }  # fmt: skip
+    heat = heatmap(
+        (np.linspace(0, run.report.step_s, BINS + 1)[:-1] * 1e3).tolist(), [_short(cluster.links[i]) for i in shown],
+        _blank_zeros(utilisation_over_time(run, cluster)[shown]), BUSY["colorbar"],
+        "%{y} at %{x:,.4~r} ms: %{z:.2%} of its bandwidth", zmin=0, zmax=1, ygap=2,
+    )  # fmt: skip
     left_out = f"the {len(shown)} busiest of {len(busy)} links" if len(busy) > len(shown) else ""
     return figure(
         [heat],
         margin={"l": 48, "r": 12, "t": 26, "b": 38},
         annotations=[note(left_out)],
-        xaxis={"title": {"text": "ms"}, "showgrid": False},
-        yaxis={"type": "category", "autorange": "reversed", "showgrid": False},
+        xaxis={"title": "ms", "showgrid": False},
+        yaxis=NAMES_DOWN,
     )
 
 
@@ -117,9 +113,8 @@ def _busiest(run: Run, cluster: Cluster, groups: Sequence[DeviceGroup]) -> Figur
         for (tier, shares), colour in zip(busiest.items(), TIER_COLOURS * 4, strict=False)
     ]  # fmt: skip
     return figure(
-        data, barmode="group", showlegend=True, xaxis={"type": "category", "showgrid": False, "tickangle": 45},
-        yaxis={"tickformat": ".0%", "range": [0, 1], "title": {"text": "busiest link"}},
-        legend={"orientation": "h", "y": 1.14, "x": 1, "xanchor": "right"},
+        data, barmode="group", legend=LEGEND_ABOVE, xaxis={**NAMES, "tickangle": 45},
+        yaxis={"tickformat": ".0%", "range": [0, 1], "title": "busiest link"},
     )  # fmt: skip
 
 

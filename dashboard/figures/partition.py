@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dashboard.figures import svg
 from dashboard.figures.partition_graph import WIDTH, ColumnGrid, frame_of, graph
-from dashboard.figures.partition_rows import (
-    LANE_HEIGHT,
-    Strip,
-    lane,
-    rows,
-    rows_height,
-    strips,
-    strips_height,
-)
+from dashboard.figures.partition_rows import LANE_HEIGHT, lane, rows, rows_height, strips, strips_height
 from dashboard.figures.shades import Shades, shades_of
 from dashboard.state.columns import Column
+from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import short_names
 from dashboard.state.flows import Flows
+from dashboard.state.simulating import Glance
 from dashboard.words.volume import ByteUnit, volume_unit
 from simulator.cluster import Cluster
-from simulator.taskgraph import Floats
 
 
 def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device: int | None = None) -> str:
@@ -45,12 +38,10 @@ def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device:
     return svg.document(WIDTH, height, marks, "How each block of the network is split, and the bytes that cross")
 
 
-def strategies(columns: Sequence[Column], drawn: Sequence[Strip], data_parallel: Floats | None) -> str:
-    """The same bytes under each strategy, on the columns of `partition`, as one SVG."""
-    geometry = ColumnGrid.of(len(columns))
-    marks = strips(columns, drawn, data_parallel, geometry, 4.0)
-    height = strips_height(len(drawn)) + 6
-    return svg.document(WIDTH, height, marks, "Bytes of each block under each strategy")
+def strategies(columns: Sequence[Column], drawn: Mapping[Configuration, Glance | None]) -> str:
+    """The same bytes under each strategy, the shown one first, on the columns of `partition`, as one SVG."""
+    marks = strips(columns, drawn, ColumnGrid.of(len(columns)), 4.0)
+    return svg.document(WIDTH, strips_height(len(drawn)) + 6, marks, "Bytes of each block under each strategy")
 
 
 def _graph_words(shades: Shades, unit: ByteUnit) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
@@ -10,11 +10,16 @@ import numpy as np
 
 from dashboard.figures import svg
 from dashboard.figures.bar_scale import BarScale
+from dashboard.figures.partition_glyphs import layer_numbers
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid
 from dashboard.figures.shades import Shades
 from dashboard.state.columns import Column, by_column
-from dashboard.state.flows import BETWEEN, INSIDE, Flows
-from dashboard.words.volume import ByteUnit, volume_unit
+from dashboard.state.configuration import Configuration
+from dashboard.state.flows import BETWEEN, Flows
+from dashboard.state.simulating import Glance
+from dashboard.words.fits import missing
+from dashboard.words.kpis import seconds_range
+from dashboard.words.volume import ByteUnit, shown_unit, volume_unit
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes, format_time
 
@@ -24,25 +29,73 @@ _UNEVEN = 1.15
 _SIDE = RIGHT + 24
 _NOTE_LETTERS = 150
 """Of a line beside a strategy that has no bars."""
+LANE_HEIGHT = 96.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """A strategy's bytes by layer, shape (layers, 2): activations cut, gradients; and its figures in words.
+class _BarRow:
+    """A row of bars, one below each column, on one line; `room`: how high they may be. unit: None for seconds."""
 
-    expected: between which times its step is expected.
+    columns: Sequence[Column]
+    geometry: ColumnGrid
+    floor: float
+    scale: BarScale
+    unit: ByteUnit | None
+    room: float = 38.0
 
-    Without bytes (None) `note` says why there are none yet.
-    """
+    @property
+    def places(self) -> Iterator[tuple[Column, float]]:
+        """Each column and its middle."""
+        return zip(self.columns, self.geometry.middles, strict=True)
 
-    name: str
-    bytes: Floats | None = None
-    total: str = ""
-    step: str = ""
-    expected: str = ""
-    load: str = ""
-    note: str = ""
-    best: bool = False
+    def bars(self, sizes: Floats, kind: str) -> list[str]:
+        """A bar of each size over its axis, with its number where it has room."""
+        marks = []
+        for (column, middle), size in zip(self.places, sizes.tolist(), strict=True):
+            height = self.scale.part(size, size, self.room)
+            marks.append(self.axis(middle))
+            if size > 0:
+                words = f"{column.title}: {format_bytes(size) if self.unit else format_time(size)}"
+                bar = self.rect(middle, max(height, 0.8), kind)
+                marks.append(_picked(column, [bar, *self.breaks(middle, size)], words))
+            marks += self.number(middle, size, height)
+        return marks
+
+    def stacked(self, sizes: Floats, kind: str) -> list[str]:
+        """Bars of sizes (columns, 2), and in each what of it crosses between nodes."""
+        marks = self.bars(sizes.sum(axis=1), f"{kind}-inside")
+        for (column, middle), size in zip(self.places, sizes, strict=True):
+            if size[BETWEEN] > 0:
+                whole, between = float(size.sum()), float(size[BETWEEN])
+                bar = self.rect(middle, self.scale.part(between, whole, self.room), f"{kind}-between")
+                words = f"{column.title}: {format_bytes(between)} between nodes, {format_bytes(whole - between)} inside"
+                marks.append(_picked(column, [bar, *self.breaks(middle, whole)], words))
+        return marks
+
+    def axis(self, middle: float) -> str:
+        half = self.geometry.pitch * 0.41
+        return svg.line(middle - half, self.floor, middle + half, self.floor, class_="axis")
+
+    def rect(self, middle: float, height: float, kind: str, foot: float = 0.0) -> str:
+        """A bar, or a part of one that begins at a height of `foot`."""
+        wide = self.geometry.glyph * 0.72
+        return svg.rect(middle - wide / 2, self.floor - foot - height, wide, height, class_=kind)
+
+    def breaks(self, middle: float, size: float) -> list[str]:
+        """Across a bar of that size, where it is cut off."""
+        wide = self.geometry.glyph * 0.72
+        return self.scale.break_marks(size, middle - wide / 2, wide, self.floor, self.room)
+
+    def number(self, middle: float, size: float, height: float) -> list[str]:
+        if self.unit is None or not self.scale.is_said(size):
+            return []
+        words, y = self.unit.number(size), self.floor - height - 3
+        return [svg.text(middle, y, words, class_="tiny ink", text_anchor="middle")]
+
+
+def _picked(column: Column, marks: list[str], words: str) -> str:
+    """Marks of a column, which say `words` and select its layers."""
+    return svg.group(marks, words, class_="pick", data_layers=layer_numbers(column.layers))
 
 
 def balance(columns: Sequence[Column], flows: Flows) -> Floats:
@@ -58,18 +111,20 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
     replicated = by_column(columns, flows.replicated_bytes)
     same = BarScale.of([cut.sum(axis=1), gradients.sum(axis=1)])
     unit = volume_unit(flows.total_bytes)
+
+    def row(number: int, scale: BarScale) -> _BarRow:
+        floor = top + (number + 1) * _ROW - 8
+        return _BarRow(columns=columns, geometry=geometry, floor=floor, scale=scale, unit=unit)
+
     marks = _compute(columns, flows, shades, geometry, top)
     words = ("activations cut", "there and back", "cut"), ("gradients synced", "same scale", "gradient")
-    for number, ((title, note, kind), sizes) in enumerate(zip(words, (cut, gradients), strict=True)):
-        floor = top + (number + 2) * _ROW - 8
-        marks += _heading(title, f"{unit.name}, {note}", floor, f"{kind}-ink")
-        marks += _stacked(columns, sizes, geometry, floor, same, unit, kind)
-        marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), floor, unit)
-    floor, held = top + 4 * _ROW - 8, BarScale.of([replicated])
-    marks += _heading("replicated memory", f"{unit.name}, copies beyond one", floor, "ink")
-    for column, size, middle in zip(columns, replicated.tolist(), geometry.middles, strict=True):
-        marks += _bar(column, size, held, middle, geometry, floor, "replicated", unit)
-    return [*marks, *_total(float(replicated.sum()), None, floor, unit)]
+    for number, ((title, note, kind), sizes) in enumerate(zip(words, (cut, gradients), strict=True), start=1):
+        bars = row(number, same)
+        marks += _heading(title, f"{unit.name}, {note}", bars.floor, f"{kind}-ink") + bars.stacked(sizes, kind)
+        marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), bars.floor, unit)
+    held = row(3, BarScale.of([replicated]))
+    marks += _heading("replicated memory", f"{unit.name}, copies beyond one", held.floor, "ink")
+    return [*marks, *held.bars(replicated, "replicated"), *_total(float(replicated.sum()), None, held.floor, unit)]
 
 
 def rows_height() -> float:
@@ -88,26 +143,25 @@ def lane(
         (name, f"computes, to {format_time(float(seconds.max()))}", seconds, "device"),
         ("", f"receives, {unit.name}", received, "cut-inside"),
     )):  # fmt: skip
-        floor = top + (number + 1) * 46 - 6
-        marks += _heading(title, note, floor, "ink")
-        for column, value, middle in zip(columns, values.tolist(), geometry.middles, strict=True):
-            most = BarScale.of([values])
-            marks += _bar(column, value, most, middle, geometry, floor, kind, unit if number else None, room=26)
+        row = _BarRow(
+            columns=columns, geometry=geometry, floor=top + (number + 1) * 46 - 6, scale=BarScale.of([values]),
+            unit=unit if number else None, room=26.0,
+        )  # fmt: skip
+        marks += _heading(title, note, row.floor, "ink") + row.bars(values, kind)
     return marks
 
 
-LANE_HEIGHT = 96.0
-
-
 def strips(
-    columns: Sequence[Column], drawn: Sequence[Strip], data_parallel: Floats | None, geometry: ColumnGrid, top: float
+    columns: Sequence[Column], drawn: Mapping[Configuration, Glance | None], geometry: ColumnGrid, top: float
 ) -> list[str]:
     """The same bytes under each strategy on one scale, the first one's shown with data parallel's dashed over it."""
-    tables = [by_column(columns, strip.bytes) for strip in drawn if strip.bytes is not None]
-    dashed = None if data_parallel is None else by_column(columns, data_parallel).sum(axis=1)
-    sums = [table.sum(axis=1) for table in tables] + ([] if dashed is None else [dashed])
-    scale = BarScale.of(sums)
-    unit = volume_unit(float(tables[0].sum()) if tables else 0.0)
+    fitting = [(option, glance) for option, glance in drawn.items() if glance is not None and glance.fits]
+    best_s = min((glance.step_s for _, glance in fitting), default=0.0)
+    data = next((glance.by_layer for option, glance in fitting if option.strategy == "data"), None)
+    dashed = None if data is None else by_column(columns, data).sum(axis=1)
+    known = [each.by_layer for each in drawn.values() if each is not None and each.by_layer is not None]
+    sums = [by_column(columns, sizes).sum(axis=1) for sizes in known]
+    scale, unit = BarScale.of(sums if dashed is None else [*sums, dashed]), shown_unit(drawn.values())
     marks = [
         svg.line(18, top, WIDTH - 18, top, class_="rule"),
         svg.text(20, top + 18, f"the same bytes under each strategy, in {unit.name}; dashed: data parallelism's",
@@ -115,9 +169,21 @@ def strips(
     ]  # fmt: skip
     for x, words in ((990.0, "bytes"), (1043.0, "step"), (1084.0, "load")):
         marks.append(svg.text(x, top + 18, words, class_="dim small", text_anchor="end"))
-    for number, strip in enumerate(drawn):
+    for number, (option, glance) in enumerate(drawn.items()):
         floor = top + 30 + (number + 1) * _STRIP - 8
-        marks += _strip(columns, strip, dashed if number == 0 else None, geometry, floor, scale, unit, number == 0)
+        row = _BarRow(columns=columns, geometry=geometry, floor=floor, scale=scale, unit=unit, room=26.0)
+        shown = number == 0
+        marks += [svg.rect(8, floor - 30, WIDTH - 16, _STRIP - 2, class_="band")] if shown else []
+        look = f"{'strong' if shown else 'plain'} small"
+        marks.append(svg.text(20, floor - 4, option.planner, class_=look))
+        if glance is None or glance.by_layer is None:
+            counted = f"{format_time(glance.step_s)}; too many tasks to draw" if glance and glance.ran else ""
+            lines = wrap(counted or missing(glance), _NOTE_LETTERS)
+            first = floor - 4 - 6 * (len(lines) - 1)
+            marks += [svg.text(LEFT + 6, first + 12 * i, line, class_="dim small") for i, line in enumerate(lines)]
+            continue
+        marks += _figures(option.planner, glance, floor, unit, shown, glance.step_s == best_s)
+        marks += _strip(row, option.planner, by_column(columns, glance.by_layer), dashed if shown else None)
     return marks
 
 
@@ -126,41 +192,34 @@ def strips_height(count: int) -> float:
     return 36 + count * _STRIP
 
 
-def _strip(
-    columns: Sequence[Column], strip: Strip, dashed: Floats | None, geometry: ColumnGrid, floor: float, scale: BarScale,
-    unit: ByteUnit, shown: bool,
-) -> list[str]:  # fmt: skip
-    strong = "strong" if shown else "plain"
-    marks = [svg.rect(8, floor - 30, WIDTH - 16, _STRIP - 2, class_="band")] if shown else []
-    marks.append(svg.text(20, floor - 4, strip.name, class_=f"{strong} small"))
-    for x, words, bold in ((990.0, strip.total, shown), (1043.0, strip.step, strip.best), (1084.0, strip.load, False)):
-        marks.append(svg.text(x, floor - 4, words, class_="strong small" if bold else "small", text_anchor="end"))
-    if strip.expected:
-        marks[-2] = svg.group([marks[-2]], f"{strip.name}: 90% sure of {strip.expected}")
-    if strip.bytes is None:
-        lines = wrap(strip.note, _NOTE_LETTERS)
-        first = floor - 4 - 6 * (len(lines) - 1)
-        return marks + [svg.text(LEFT + 6, first + 12 * i, line, class_="dim small") for i, line in enumerate(lines)]
-    sizes = by_column(columns, strip.bytes)  # (columns, activations and gradients)
-    for i, (column, middle) in enumerate(zip(columns, geometry.middles, strict=True)):
-        left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
-        half = geometry.pitch * 0.36
-        marks.append(svg.line(middle - half, floor, middle + half, floor, class_="axis"))
-        whole = float(sizes[i].sum())
-        heights = [scale.part(float(size), whole, 26) for size in (sizes[i, 1], sizes[i, 0])]
-        bars = [svg.rect(left, floor - heights[0], wide, heights[0], class_="gradient-between"),
-                svg.rect(left, floor - sum(heights), wide, heights[1], class_="cut-between"),
-                *scale.break_marks(whole, left, wide, floor, 26)]  # fmt: skip
-        activations, gradients = (format_bytes(float(size)) for size in sizes[i])
-        words = f"{strip.name}, {column.title}: {activations} of activations, {gradients} of gradients"
-        marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-        if dashed is not None and whole <= scale.most and dashed[i] > max(whole * 1.02, 0.01 * scale.most):
-            height = scale.part(float(dashed[i]), float(dashed[i]), 26)
-            marks.append(svg.rect(left, floor - height, wide, height, class_="dashed"))
-            marks += scale.break_marks(float(dashed[i]), left, wide, floor, 26)
-        elif scale.is_said(whole):
-            at = floor - sum(heights) - 2
-            marks.append(svg.text(middle, at, unit.number(whole), class_="tiny ink", text_anchor="middle"))
+def _figures(name: str, glance: Glance, floor: float, unit: ByteUnit, shown: bool, best: bool) -> list[str]:
+    """Bytes, step and load of a strategy; pointing at the step says its range."""
+    words = unit.words(glance.total_bytes), format_time(glance.step_s), f"{glance.load_balance_ratio:.2f}"
+    looks = zip((990.0, 1043.0, 1084.0), words, (shown, best, False), strict=True)
+    moved, step, load = (
+        svg.text(x, floor - 4, each, class_="strong small" if bold else "small", text_anchor="end")
+        for x, each, bold in looks
+    )
+    ends = seconds_range(glance.interval_s)
+    return [moved, svg.group([step], f"{name}: 90% sure of {ends}") if ends else step, load]
+
+
+def _strip(row: _BarRow, name: str, sizes: Floats, dashed: Floats | None) -> list[str]:
+    """A bar per column of activations over gradients, sizes (columns, 2); dashed: bytes (columns,) to be drawn over."""
+    marks = []
+    for i, (column, middle) in enumerate(row.places):
+        cut, gradients = sizes[i].tolist()
+        whole = cut + gradients
+        foot, rest = (row.scale.part(size, whole, row.room) for size in (gradients, cut))
+        bars = [row.rect(middle, foot, "gradient-between"), row.rect(middle, rest, "cut-between", foot)]
+        words = f"{name}, {column.title}: {format_bytes(cut)} of activations, {format_bytes(gradients)} of gradients"
+        marks += [row.axis(middle), _picked(column, [*bars, *row.breaks(middle, whole)], words)]
+        other = 0.0 if dashed is None else float(dashed[i])
+        if whole <= row.scale.most and other > max(whole * 1.02, 0.01 * row.scale.most):
+            marks.append(row.rect(middle, row.scale.part(other, other, row.room), "dashed"))
+            marks += row.breaks(middle, other)
+        else:
+            marks += row.number(middle, whole, foot + rest - 1)
     return marks
 
 
@@ -186,7 +245,7 @@ def _compute(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: 
             f"{column.title}: the most loaded device computes {format_time(float(seconds[i].max()))}, "
             f"{uneven[i]:.2f} of the mean; {busy} of {len(shades.node)} devices work"
         )
-        marks.append(svg.group(cells, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
+        marks.append(_picked(column, cells, words))
         if uneven[i] >= _UNEVEN:
             at, digits = floor - float(heights.max()) - 3, 1 if uneven[i] < 10 else 0
             marks.append(svg.text(middle, at, f"{uneven[i]:.{digits}f}", class_="tiny ink", text_anchor="middle"))
@@ -222,40 +281,4 @@ def _total(size: float, between: float | None, floor: float, unit: ByteUnit) -> 
     marks = [svg.text(_SIDE, floor - 14, unit.words(size), class_="total")]
     if between is not None and size:
         marks.append(svg.text(_SIDE, floor - 1, f"{unit.words(between)} between nodes", class_="dim tiny"))
-    return marks
-
-
-def _stacked(
-    columns: Sequence[Column], sizes: Floats, geometry: ColumnGrid, floor: float, scale: BarScale, unit: ByteUnit,
-    kind: str,
-) -> list[str]:  # fmt: skip
-    marks = []
-    for column, size, middle in zip(columns, sizes, geometry.middles, strict=True):
-        whole = float(size.sum())
-        marks += _bar(column, whole, scale, middle, geometry, floor, f"{kind}-inside", unit)
-        if size[BETWEEN] > 0:
-            height = scale.part(float(size[BETWEEN]), whole, 38)
-            between, inside = format_bytes(float(size[BETWEEN])), format_bytes(float(size[INSIDE]))
-            words = f"{column.title}: {between} between nodes, {inside} inside"
-            left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
-            bar = svg.rect(left, floor - height, wide, height, class_=f"{kind}-between")
-            bars = [bar, *scale.break_marks(whole, left, wide, floor, 38)]
-            marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-    return marks
-
-
-def _bar(
-    column: Column, size: float, scale: BarScale, middle: float, geometry: ColumnGrid, floor: float, kind: str,
-    unit: ByteUnit | None, *, room: float = 38,
-) -> list[str]:  # fmt: skip
-    height = scale.part(size, size, room)
-    left, wide = middle - geometry.glyph * 0.36, geometry.glyph * 0.72
-    marks = [svg.line(middle - geometry.pitch * 0.41, floor, middle + geometry.pitch * 0.41, floor, class_="axis")]
-    if size > 0:
-        words = f"{column.title}: {format_bytes(size) if unit else format_time(size)}"
-        bar = svg.rect(left, floor - max(height, 0.8), wide, max(height, 0.8), class_=kind)
-        bars = [bar, *scale.break_marks(size, left, wide, floor, room)]
-        marks.append(svg.group(bars, words, class_="pick", data_layers=" ".join(map(str, column.layers))))
-    if unit and scale.is_said(size):
-        marks.append(svg.text(middle, floor - height - 3, unit.number(size), class_="tiny ink", text_anchor="middle"))
     return marks

@@ -32,8 +32,8 @@ def steps(rows: Sequence[Mapping[str, Any]]) -> Figure:
     }  # fmt: skip
     drawn = figure(
         [bars],
-        xaxis={"title": {"text": step.title}, "rangemode": "tozero"},
-        yaxis={"type": "category", "title": {"text": "rank"}, "showgrid": False},
+        xaxis={"title": step.title, "rangemode": "tozero"},
+        yaxis={"type": "category", "title": "rank", "showgrid": False},
     )
     columns = ("number", "title", "step_s", "step_low_s", "step_high_s")
     return with_table(drawn, columns, ([row[name] for name in columns] for row in shown[::-1]))

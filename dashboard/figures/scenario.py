@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.style import IDLE, INK, LINES, OUTLINE, Figure, figure, with_table
+from dashboard.figures.style import IDLE, INK, LEGEND_ABOVE, LINES, OUTLINE, Figure, figure, with_table
 from simulator.elastic.job_account import Account
 
 INTERVALS = 288
@@ -23,14 +23,13 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
     drawn = figure(
         data,
         margin={"l": 62, "r": 16, "t": 40, "b": 44},
-        showlegend=True,
-        legend={"orientation": "h", "x": 1, "xanchor": "right", "y": 1.04, "yanchor": "bottom", "font": {"size": 11}},
+        legend={**LEGEND_ABOVE, "x": 1, "xanchor": "right"},
         shapes=[_line(incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
         annotations=[_number(i, incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
-        xaxis={"title": {"text": unit}, "range": [0, account.duration_s / unit_s], "anchor": "y2"},
-        yaxis={"title": {"text": "samples/s"}, "domain": [0.26, 1], "range": [0, top * 1.1]},
-        yaxis2={"title": {"text": "devices"}, "domain": [0, 0.18], "rangemode": "tozero", "gridcolor": "rgba(0,0,0,0)",
-                "zeroline": False, "nticks": 3},
+        xaxis={"title": unit, "range": [0, account.duration_s / unit_s], "anchor": "y2"},
+        yaxis={"title": "samples/s", "domain": [0.26, 1], "range": [0, top * 1.1]},
+        yaxis2={"title": "devices", "domain": [0, 0.18], "rangemode": "tozero", "showgrid": False,
+                "nticks": 3},
     )  # fmt: skip
     rates = ((name, zip(*each.throughput(INTERVALS), strict=False)) for name, each in accounts.items())
     rows = ((name, float(from_s), float(rate)) for name, parts in rates for from_s, rate in parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from typing import Any
 
@@ -41,34 +41,57 @@ LEGEND: dict[str, Any] = {
     "font": {"size": 11},
 }  # fmt: skip
 """Below the figure, where it has one."""
-BUSY_BAR: dict[str, Any] = {
-    "title": {"text": "busy", "side": "right"}, "tickformat": ".0%", "thickness": 10, "outlinewidth": 0,
-}  # fmt: skip
-"""The colour bar of shares of the step."""
+LEGEND_ABOVE: dict[str, Any] = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
+NAMES: dict[str, Any] = {"type": "category", "showgrid": False}
+"""An axis of names."""
+NAMES_DOWN: dict[str, Any] = {**NAMES, "autorange": "reversed"}
+"""One that begins at the top."""
 
 CONFIG: dict[str, Any] = {"showSendToCloud": False, "displaylogo": False, "displayModeBar": False, "responsive": True}
 """For every graph: plotly.js would otherwise offer to send figures to a cloud service."""
 
 
 def figure(data: list[dict[str, Any]], **layout: Any) -> Figure:
-    """A figure in the project's frame; axes given are completed, everything else in `layout` is laid over it."""
+    """A figure in the project's frame; axes given are completed (their title is text), all else is laid over it."""
     # Hiding labels that would hang over takes a quarter of the drawing: every label is measured, each a new layout.
-    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "", "title": {"standoff": 8},
-            "ticklabeloverflow": "allow"}  # fmt: skip
+    axis = {"gridcolor": GRID, "zeroline": False, "automargin": True, "ticks": "", "ticklabeloverflow": "allow"}
     framed: dict[str, Any] = {
         "margin": {"l": 48, "r": 12, "t": 10, "b": 38},
         "font": {"family": FONT, "size": 12, "color": INK},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "showlegend": False,
+        "showlegend": "legend" in layout,
         "hovermode": "closest",
         "legend": LEGEND,
         "hoverlabel": {"align": "left"},
         "uirevision": "kept",
+        "xaxis": axis,
+        "yaxis": axis,
     }
-    for name in ("xaxis", "yaxis"):
-        framed[name] = {**axis, **layout.pop(name, {})}
+    for name in [name for name in layout if "axis" in name]:
+        title = layout[name].get("title")
+        layout[name] = {**axis, **layout[name], **({"title": {"text": title}} if title else {})}
     return {"data": data, "layout": {**framed, **layout}}
+
+
+def colour_bar(title: str, **more: Any) -> dict[str, Any]:
+    """What the shades of MAGNITUDE stand for."""
+    return {"title": {"text": title, "side": "right"}, "thickness": 10, "outlinewidth": 0, **more}
+
+
+BUSY: dict[str, Any] = {
+    "colorscale": MAGNITUDE, "reversescale": True, "cmin": 0, "cmax": 1,
+    "colorbar": colour_bar("busy", tickformat=".0%"),
+}  # fmt: skip
+"""Shades of shares of the step."""
+
+
+def heatmap(x: Sequence[Any], y: Sequence[Any], z: Any, bar: Mapping[str, Any], hover: str, **more: Any) -> Any:
+    """Cells z[row][column] in shades of MAGNITUDE, blank where there is none."""
+    return {
+        "type": "heatmap", "x": x, "y": y, "z": z, "colorscale": MAGNITUDE, "reversescale": True, "hoverongaps": False,
+        "colorbar": bar, "hovertemplate": f"{hover}<extra></extra>", **more,
+    }  # fmt: skip
 
 
 def log_axis(values: Iterable[float], words: Callable[[float], str] = "{:,.10g}".format) -> dict[str, Any]:

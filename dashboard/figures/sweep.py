@@ -7,11 +7,14 @@ from math import log
 from typing import Any
 
 from dashboard.figures.style import (
+    LEGEND_ABOVE,
     LINES,
-    MAGNITUDE,
+    NAMES,
     OUTLINE,
     Figure,
+    colour_bar,
     figure,
+    heatmap,
     log_axis,
     message,
     trade_off_line,
@@ -27,7 +30,6 @@ _SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
 _PALE = "rgba(150,150,150,0.18)"
 _SQUEEZED = 8.0
 """Times the least: an axis to more is logarithmic."""
-_ABOVE = {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0}
 
 
 def quantity_over_parameters(rows: Sequence[Row], swept: Sequence[str], quantity: str) -> Figure:
@@ -56,11 +58,10 @@ def trade_off(rows: Sequence[Row], x: str, y: str) -> Figure:
     data.append(trade_off_line(*ends))
     drawn = figure(
         data,
-        showlegend=True,
-        legend=_ABOVE,
+        legend=LEGEND_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={**_wide(rows, x), "title": {"text": QUANTITIES[x].title}},
-        yaxis={**_wide(rows, y), "title": {"text": QUANTITIES[y].title}},
+        xaxis={**_wide(rows, x), "title": QUANTITIES[x].title},
+        yaxis={**_wide(rows, y), "title": QUANTITIES[y].title},
     )
     return _with_rows(drawn, rows, ("strategy", x, y))
 
@@ -129,8 +130,8 @@ def _colour_bar(values: Sequence[float]) -> dict[str, Any]:
     quantiles = sorted(values)
     ticks = [quantiles[round(part * (len(quantiles) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
     step = QUANTITIES["step_s"]
-    bar = {"title": {"text": step.title}, "thickness": 10, "outlinewidth": 0, "len": 0.85, "y": 0.42,
-           "tickvals": [0, 0.25, 0.5, 0.75, 1], "ticktext": [step.number(tick) for tick in ticks]}  # fmt: skip
+    where = {"len": 0.85, "y": 0.42, "tickvals": [0, 0.25, 0.5, 0.75, 1]}
+    bar = colour_bar(step.title, ticktext=[step.number(tick) for tick in ticks], **where)
     marker = {"color": [0, 1], "cmin": 0, "cmax": 1, "colorscale": scale, "showscale": True, "colorbar": bar}
     empty = {"x": [None, None], "y": [None, None], "hoverinfo": "skip"}
     return {"type": "scatter", "mode": "markers", "marker": marker, **empty}
@@ -180,11 +181,10 @@ def _lines(rows: Sequence[Row], x: str, others: Sequence[str], quantity: str) ->
         })  # fmt: skip
     return figure(
         data,
-        showlegend=True,
-        legend=_ABOVE,
+        legend=LEGEND_ABOVE,
         margin={"l": 48, "r": 12, "t": 34, "b": 38},
-        xaxis={"title": {"text": axis_title(x)}, **_scale(x, [row[x] for row in rows])},
-        yaxis={"title": {"text": title}, "rangemode": "tozero"},
+        xaxis={"title": axis_title(x), **_scale(x, [row[x] for row in rows])},
+        yaxis={"title": title, "rangemode": "tozero"},
     )
 
 
@@ -207,22 +207,13 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
     cells: dict[tuple[Any, Any], Row] = {}
     for row in sorted(rows, key=lambda row: row[quantity]):
         cells.setdefault((row[x], row[y]), row)
-    heat = {
-        "type": "heatmap",
-        "x": [value_text(x, v) for v in xs],
-        "y": [value_text(y, v) for v in ys],
-        "z": [[cells[a, b][quantity] * factor if (a, b) in cells else None for a in xs] for b in ys],
-        "text": [[expected(cells[a, b]) if shows_step and (a, b) in cells else "" for a in xs] for b in ys],
-        "colorscale": MAGNITUDE,
-        "reversescale": True,
-        "xgap": 1,
-        "ygap": 1,
-        "hoverongaps": False,
-        "colorbar": {"title": {"text": title}, "thickness": 10, "outlinewidth": 0},
-        "hovertemplate": f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}"
-        "<extra></extra>",
-    }
-    titles = ({"title": {"text": axis_title(name)}, "type": "category", "showgrid": False} for name in (x, y))
+    heat = heatmap(
+        [value_text(x, v) for v in xs], [value_text(y, v) for v in ys],
+        [[cells[a, b][quantity] * factor if (a, b) in cells else None for a in xs] for b in ys], colour_bar(title),
+        f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}", xgap=1, ygap=1,
+        text=[[expected(cells[a, b]) if shows_step and (a, b) in cells else "" for a in xs] for b in ys],
+    )  # fmt: skip
+    titles = ({"title": axis_title(name), **NAMES} for name in (x, y))
     return figure([heat], xaxis=next(titles), yaxis=next(titles))
 
 

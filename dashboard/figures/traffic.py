@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from dashboard.figures.style import MAGNITUDE, Figure, figure, message, with_table
+from dashboard.figures.style import NAMES, NAMES_DOWN, Figure, colour_bar, figure, heatmap, message, with_table
 from dashboard.state.device_groups import DeviceGroup, device_groups
-from dashboard.state.measures import traffic
 from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
+from simulator.report import traffic as report_traffic
+from simulator.report.step_totals import PHASES
 from simulator.run import Run
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
@@ -24,7 +27,8 @@ def traffic_matrix(
     Of many devices a row and a column per group; opened: the group whose devices are drawn, what leaves it left out.
     """
     groups = device_groups(cluster, opened)
-    matrix = _grouped(traffic(run, cluster, phase), groups)
+    kinds = PHASES.values() if phase is None else (PHASES[phase],)
+    matrix = _grouped(report_traffic.traffic_matrix(run.graph, len(cluster.devices), kinds), groups)
     if not matrix.any():
         return message(f"nothing crosses between devices{f' in {phase}' if phase else ''}")
     names = [group.name for group in groups]
@@ -34,30 +38,14 @@ def traffic_matrix(
     z = np.log10(cells) if logarithmic else cells
     texts = [[format_bytes(v) if v else "" for v in row] for row in matrix.tolist()]
     labels = [[f"{v:.3g}" if v == v else "" for v in row] for row in cells.tolist()]
-    heat: dict[str, object] = {
-        "type": "heatmap",
-        "x": names,
-        "y": names,
-        "z": [[None if v != v else v for v in row] for row in z.tolist()],
-        "text": labels if len(names) <= _LABELLED else None,
-        "texttemplate": "%{text}" if len(names) <= _LABELLED else None,
-        "textfont": {"size": 10},
-        "customdata": texts,
-        "hovertemplate": "%{y} → %{x}: %{customdata}<extra></extra>",
-        "hoverongaps": False,
-        "colorscale": MAGNITUDE,
-        "reversescale": True,
-        "xgap": 2,
-        "ygap": 2,
-        "colorbar": _bar(unit.name, z, logarithmic),
-    }
-    if not logarithmic:
-        heat |= {"zmin": 0, "zmax": largest / unit.size}
-    drawn = figure(
-        [heat],
-        xaxis={"title": {"text": "to"}, "type": "category", "showgrid": False},
-        yaxis={"title": {"text": "from"}, "type": "category", "autorange": "reversed", "showgrid": False},
-    )
+    shown = [[None if v != v else v for v in row] for row in z.tolist()]
+    ends = {} if logarithmic else {"zmin": 0, "zmax": largest / unit.size}
+    written = {"text": labels, "texttemplate": "%{text}", "textfont": {"size": 10}} if len(names) <= _LABELLED else {}
+    heat = heatmap(
+        names, names, shown, _bar(unit.name, z, logarithmic), "%{y} → %{x}: %{customdata}", customdata=texts, xgap=2,
+        ygap=2, **ends, **written,
+    )  # fmt: skip
+    drawn = figure([heat], xaxis={"title": "to", **NAMES}, yaxis={"title": "from", **NAMES_DOWN})
     pairs = ((names[i], names[j], round(matrix[i, j])) for i, j in zip(*np.nonzero(matrix), strict=True))
     return with_table(drawn, ("from", "to", "bytes"), pairs)
 
@@ -71,9 +59,8 @@ def _grouped(matrix: Floats, groups: tuple[DeviceGroup, ...]) -> Floats:
     return summed
 
 
-def _bar(unit: str, z: np.ndarray, logarithmic: bool) -> dict[str, object]:
-    bar: dict[str, object] = {"title": {"text": unit}, "thickness": 10, "outlinewidth": 0}
-    if logarithmic:
-        ticks = np.linspace(np.nanmin(z), np.nanmax(z), 5)
-        bar |= {"tickvals": ticks.tolist(), "ticktext": [f"{10**t:.3g}" for t in ticks]}
-    return bar
+def _bar(unit: str, z: np.ndarray, logarithmic: bool) -> dict[str, Any]:
+    if not logarithmic:
+        return colour_bar(unit)
+    ticks = np.linspace(np.nanmin(z), np.nanmax(z), 5)
+    return colour_bar(unit, tickvals=ticks.tolist(), ticktext=[f"{10**t:.3g}" for t in ticks])

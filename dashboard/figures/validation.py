@@ -7,7 +7,18 @@ from dataclasses import replace
 from math import log10
 from typing import Any
 
-from dashboard.figures.style import GRID, INK, LINES, OUTLINE, Figure, figure, log_axis, message, with_table
+from dashboard.figures.style import (
+    GRID,
+    INK,
+    LEGEND_ABOVE,
+    LINES,
+    OUTLINE,
+    Figure,
+    figure,
+    log_axis,
+    message,
+    with_table,
+)
 from dashboard.state.published import PublishedSet
 from dashboard.state.validations import Group
 from simulator.units import format_time
@@ -16,7 +27,6 @@ from traces.results.validations import ValidatedRun
 CLOSE = 0.10
 """The band around a perfect prediction."""
 _BAND = "rgba(128,128,128,0.14)"
-_ABOVE = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 11}}
 _MARGIN = {"l": 56, "r": 12, "t": 12, "b": 42}
 
 
@@ -28,7 +38,7 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
               selected, "actual %{x:,.4~r} ms, predicted %{y:,.4~r} ms")
         for i, group in enumerate(groups)
     ]  # fmt: skip
-    return _with_runs(_around_diagonal(data, {"showlegend": True, "legend": _ABOVE}), groups)
+    return _with_runs(_around_diagonal(data, legend=LEGEND_ABOVE), groups)
 
 
 def published_steps(sets: Sequence[PublishedSet]) -> Figure:
@@ -43,11 +53,10 @@ def published_steps(sets: Sequence[PublishedSet]) -> Figure:
             "hovertemplate": "%{customdata}: measured %{x:,.4~r} ms, predicted %{y:,.4~r} ms<extra></extra>",
         })  # fmt: skip
     rows = ((each.title, step.name, step.measured_s, step.predicted_s) for each in sets for step in each.rows)
-    drawn = _around_diagonal(data, {"showlegend": False})
-    return with_table(drawn, ("measured_by", "step", "measured_s", "predicted_s"), rows)
+    return with_table(_around_diagonal(data), ("measured_by", "step", "measured_s", "predicted_s"), rows)
 
 
-def _around_diagonal(data: list[dict[str, Any]], layout: Mapping[str, Any]) -> Figure:
+def _around_diagonal(data: list[dict[str, Any]], **layout: Any) -> Figure:
     seen = [value for trace in data for value in (*trace["x"], *trace["y"])]
     if not seen:
         return message("no runs")
@@ -65,8 +74,8 @@ def _around_diagonal(data: list[dict[str, Any]], layout: Mapping[str, Any]) -> F
     return figure(
         [band, diagonal, *data],
         margin=_MARGIN,
-        xaxis={**axis, "title": {"text": "actual step"}},
-        yaxis={**axis, "title": {"text": "predicted step"}},
+        xaxis={**axis, "title": "actual step"},
+        yaxis={**axis, "title": "predicted step"},
         **layout,
     )
 
@@ -98,8 +107,8 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
         annotations=notes,
         shapes=[_zone()],
         margin={**_MARGIN, "t": 26, "b": 70},
-        xaxis={"tickvals": ticks, "ticktext": [group.name for group in groups], "gridcolor": "rgba(0,0,0,0)"},
-        yaxis={"ticksuffix": "%", "title": {"text": "predicted / actual − 1"}, "zeroline": True, "zerolinecolor": INK},
+        xaxis={"tickvals": ticks, "ticktext": [group.name for group in groups], "showgrid": False},
+        yaxis={"ticksuffix": "%", "title": "predicted / actual − 1", "zeroline": True, "zerolinecolor": INK},
     )
     return _with_runs(drawn, groups)
 
@@ -136,7 +145,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
         data,
         shapes=[_zone()],
         margin=_MARGIN,
-        xaxis={"title": {"text": title}, **scale},
+        xaxis={"title": title, **scale},
         yaxis={"ticksuffix": unit, "zeroline": True, "zerolinecolor": GRID},
     )
     return _with_runs(drawn, groups)

@@ -7,7 +7,6 @@ controls      the left rail: a control for each field of a Configuration, with a
 exports       a run in other forms: report, plan, trace, table of tasks, and the command or the script that makes it
               again
 panels        what the page fetches and fills in by itself: HTML and figures as JSON, and errors as sentences
-rail_fields   the left rail's fields: a select, a number, a slider
 remarks       what stands below the controls: where a value is from, what is offered, why one is gone
 routes        what the browser fetches beside callbacks: the timeline's spans and the exported files
 security      what the server lets in and what browsers may do with what it sends

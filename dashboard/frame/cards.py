@@ -9,7 +9,7 @@ from typing import Any, cast
 import dash_mantine_components as dmc
 from dash import dcc, html
 
-from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT
+from dashboard.figures.style import BACKWARD, CONFIG, FORWARD, MESSAGE, REDUCE, UPDATE, WEIGHT, Figure
 from dashboard.words.kpis import Kpi
 
 KINDS = {"forward": FORWARD, "backward": BACKWARD, "weights": WEIGHT, "optimizer": UPDATE,
@@ -24,8 +24,9 @@ def aria(label: str) -> dict[str, Any]:
     return {"aria-label": label}
 
 
-def _export(form: str, name: str) -> dict[str, Any]:
-    return {"data-export": form, "data-card": name}
+def marked(**values: object) -> dict[str, Any]:
+    """Attributes that the page's scripts read, e.g. data-task."""
+    return {f"data-{name}": str(value) for name, value in values.items()}
 
 
 def card(
@@ -48,21 +49,48 @@ def card(
     return dmc.Paper([head, *body], id=name, withBorder=True, p="sm", radius="md")
 
 
-def graph(name: str, height: int, label: str) -> Any:
-    """A Plotly figure of fixed height, described for a screen reader by `label`."""
-    return html.Div(
-        dcc.Graph(
-            id=name, config=cast(Any, CONFIG), style={"height": f"{height}px"}, figure={"data": [], "layout": {}}
-        ),
-        role="img",
-        **aria(label),
-    )
+def graph(name: str, height: int, label: str, figure: Figure | None = None) -> Any:
+    """A Plotly figure of fixed height, described for a screen reader by `label`; empty until there is one."""
+    shown = figure or {"data": [], "layout": {}}
+    drawn = dcc.Graph(id=name, config=cast(Any, CONFIG), style={"height": f"{height}px"}, figure=shown)
+    return html.Div(drawn, role="img", **aria(label))
 
 
 def plot(name: str, height: int, label: str) -> Any:
     """The place of a figure that comes with a panel and is drawn by then (assets/plots.js); else as `graph`."""
-    config: dict[str, Any] = {"data-config": json.dumps(CONFIG)}
-    return html.Div(id=name, role="img", style={"height": f"{height}px"}, **config, **aria(label))
+    style = {"height": f"{height}px"}
+    return html.Div(id=name, role="img", style=style, **marked(config=json.dumps(CONFIG)), **aria(label))
+
+
+def page(title: str, parts: Sequence[Any], choices: Any = None, names: Sequence[str] = ()) -> Any:
+    """A page with its title, and choices at the right of that. names: what its address holds (`keep_in_address`)."""
+    head = html.H1(title, className="page-title")
+    top = dmc.Group([head, choices], justify="space-between", align="end") if choices is not None else head
+    return html.Main(
+        [dcc.Store(id="own-names", data=list(names)), dmc.Stack([top, *parts], gap="sm")], className="page"
+    )
+
+
+def beside(parts: Sequence[Any], **more: Any) -> Any:
+    """Cards (or parts of one) beside each other, below each other where there is no room."""
+    return dmc.SimpleGrid(list(parts), cols={"base": 1, "lg": len(parts)}, spacing="sm", **more)
+
+
+def choice(name: str, label: str, values: Sequence[Any], value: Any, width: int | None = None, **more: Any) -> Any:
+    """One of several values, of which there is always one."""
+    named = {"label": label} if width else aria(label)
+    return dmc.Select(id=name, data=list(values), value=value, w=width, size="xs", allowDeselect=False, **named, **more)
+
+
+def switch(name: str, label: str, values: Sequence[Any], value: str) -> Any:
+    """One of few values, all of which are seen."""
+    return dmc.SegmentedControl(id=name, data=list(values), value=value, size="xs", **aria(label))
+
+
+def drawing(label: str, *names: str) -> Any:
+    """The place of drawings that the page fetches (assets/partition.js)."""
+    inside = [html.Div(id=f"{name}-drawing", className="drawing") for name in names]
+    return html.Div(inside, className="partition-scroll", tabIndex=0, role="region", **aria(label))
 
 
 def facts(values: Mapping[str, str]) -> Any:
@@ -71,11 +99,11 @@ def facts(values: Mapping[str, str]) -> Any:
     return html.Table(html.Tbody(rows), className="plain-table")
 
 
-def plain_table(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
+def plain_table(titles: Sequence[Any], rows: Sequence[Sequence[Any]], *classes: str) -> Any:
     """A table whose first column names its rows."""
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     body = [html.Tr([html.Th(row[0], scope="row"), *[html.Td(cell) for cell in row[1:]]]) for row in rows]
-    return html.Table([head, html.Tbody(body)], className="plain-table")
+    return html.Table([head, html.Tbody(body)], className=" ".join(("plain-table", *classes)))
 
 
 def scrolled(label: str, *classes: str) -> dict[str, Any]:
@@ -117,5 +145,8 @@ def menu(label: Any, items: list[Any], name: str) -> Any:
 def _menu(name: str, title: str, formats: tuple[str, ...]) -> Any:
     if not formats:
         return None
-    items = [html.Button(f"Save as {form.upper()}", className="menu-item", **_export(form, name)) for form in formats]
+    items = [
+        html.Button(f"Save as {form.upper()}", className="menu-item", **marked(export=form, card=name))
+        for form in formats
+    ]
     return menu("⤓", items, f"Export {title}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import log2
 from typing import Any
 
@@ -11,12 +11,10 @@ import dash_mantine_components as dmc
 from dash import html
 
 import partitioners
-from dashboard.frame.rail_fields import number, select, slider, two
 from dashboard.state.configuration import (
-    MOST_CHUNKS,
-    MOST_DEVICES,
-    MOST_MICROBATCHES,
-    MOST_SAMPLES,
+    DEGREES,
+    FACTORS,
+    NUMBERS,
     OWN,
     RECOMPUTATION,
     SHARES_STATES,
@@ -24,7 +22,6 @@ from dashboard.state.configuration import (
 )
 from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
-from dashboard.state.sizes import DEGREES
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.costs.typical_scaling import device_class
@@ -37,7 +34,15 @@ BY_STRATEGY = "by the strategy"
 OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "chunks", "recomputation")
 """Fields that only some strategies take."""
 GONE = {"display": "none"}
-SLIDERS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
+MOST_FACTOR = 6
+"""Sliders go from 1/64 to 64 times what the preset says."""
+_SLIDER_NAMES = {
+    "inter_bandwidth": "Inter bandwidth",
+    "inter_latency": "Inter latency",
+    "intra_bandwidth": "Intra bandwidth",
+    "intra_latency": "Intra latency",
+    "speed": "Device speed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,89 +59,53 @@ class Control:
         return f"c-{self.field.replace('_', '-')}"
 
 
-def _slider(field: str) -> Control:
-    return Control(field, "value", lambda factor: log2(factor), lambda power: 2.0 ** float(power or 0))
+def _control(field: str) -> Control:
+    if field in FACTORS:
+        return Control(field, shown=log2, read=lambda power: 2.0 ** float(power or 0))
+    if field in NUMBERS and NUMBERS[field].optional:
+        return Control(field, shown=lambda value: "" if value is None else value)
+    if field == "plan":
+        return Control(
+            field, shown=lambda key: key or BY_STRATEGY, read=lambda shown: "" if shown == BY_STRATEGY else shown
+        )
+    return Control(field, "checked" if field == "overlap" else "value")
 
 
-def _optional(field: str) -> Control:
-    return Control(field, "value", lambda value: "" if value is None else value)
-
-
-CONTROLS: tuple[Control, ...] = (
-    Control("profile"),
-    Control("cluster"),
-    Control("devices"),
-    Control("strategy"),
-    _optional("microbatches"),
-    Control("schedule"),
-    _slider("inter_bandwidth"),
-    _slider("inter_latency"),
-    _slider("intra_bandwidth"),
-    _slider("intra_latency"),
-    Control("collective"),
-    Control("overlap", "checked"),
-    _optional("batch_size"),
-    Control("optimizer"),
-    _slider("speed"),
-    _optional("imbalance"),
-    Control("effort"),
-    Control("seed"),
-    Control("tensor"),
-    Control("pipeline"),
-    Control("context"),
-    Control("expert"),
-    Control("chunks"),
-    Control("shard_group"),
-    Control("zero_stage"),
-    Control("recomputation"),
-    Control("plan", shown=lambda value: value or BY_STRATEGY, read=lambda value: "" if value == BY_STRATEGY else value),
-)
+CONTROLS = tuple(_control(field.name) for field in fields(Configuration))
+"""One of each field, in the order in which the page sends their values."""
 
 
 def rail(store: Store, now: Configuration) -> list[Any]:
     """Every control, showing `now`."""
     set_to = {control.field: control.shown(getattr(now, control.field)) for control in CONTROLS}
-    own = [{"value": OWN, "label": "the strategy's own"}]
-    usual = [{"value": OWN, "label": "as usual"}]
+    own, usual = {"value": OWN, "label": "the strategy's own"}, {"value": OWN, "label": "as usual"}
     parts = [
-        select("profile", "Model profile", profile_options(store), set_to),
-        select("cluster", "Cluster", cluster_options(store), set_to),
-        select("strategy", "Strategy", [{"value": n, "label": n} for n in partitioners.strategies()], set_to),
-        two(
-            number("devices", "Devices", set_to, minimum=1, maximum=MOST_DEVICES),
-            number("microbatches", "Micro-batches", set_to, minimum=1, maximum=MOST_MICROBATCHES, placeholder="auto"),
+        _select("profile", "Model profile", profile_options(store), set_to),
+        _select("cluster", "Cluster", cluster_options(store), set_to),
+        _select("strategy", "Strategy", partitioners.strategies(), set_to),
+        _two(_number("devices", "Devices", set_to), _number("microbatches", "Micro-batches", set_to, "auto")),
+        _two(_number("tensor", "Tensor degree", set_to), _number("pipeline", "Pipeline stages", set_to)),
+        _two(_number("context", "Context degree", set_to), _number("expert", "Expert degree", set_to)),
+        _two(_number("chunks", "Virtual stages", set_to), _number("shard_group", "Shard group", set_to)),
+        _two(
+            _number("zero_stage", "ZeRO stage", set_to),
+            _select("recomputation", "Recomputation", RECOMPUTATION, set_to),
         ),
-        two(
-            number("tensor", "Tensor degree", set_to, minimum=1, maximum=MOST_DEVICES),
-            number("pipeline", "Pipeline stages", set_to, minimum=1, maximum=MOST_DEVICES),
-        ),
-        two(
-            number("context", "Context degree", set_to, minimum=1, maximum=MOST_DEVICES),
-            number("expert", "Expert degree", set_to, minimum=1, maximum=MOST_DEVICES),
-        ),
-        two(
-            number("chunks", "Virtual stages", set_to, minimum=0, maximum=MOST_CHUNKS),
-            number("shard_group", "Shard group", set_to, minimum=0, maximum=MOST_DEVICES),
-        ),
-        two(
-            number("zero_stage", "ZeRO stage", set_to, minimum=0, maximum=3),
-            select("recomputation", "Recomputation", [{"value": n, "label": n} for n in RECOMPUTATION], set_to),
-        ),
-        select("schedule", "Schedule", own + [{"value": n, "label": n} for n in SCHEDULES], set_to),
-        *[slider(field, set_to) for field in SLIDERS[:4]],
-        select("collective", "Gradient all-reduce", [{"value": n, "label": n} for n in collectives.names()], set_to),
+        _select("schedule", "Schedule", [own, *SCHEDULES], set_to),
+        *[_slider(field, set_to) for field in FACTORS[:4]],
+        _select("collective", "Gradient all-reduce", collectives.names(), set_to),
         dmc.Switch(id="c-overlap", label="Overlap all-reduce", checked=set_to["overlap"], size="sm"),
-        two(
-            number("batch_size", "Global batch", set_to, minimum=1, maximum=MOST_SAMPLES, placeholder="profile's"),
-            select("optimizer", "Optimizer", usual + [{"value": n, "label": n} for n in OPTIMIZERS], set_to),
+        _two(
+            _number("batch_size", "Global batch", set_to, "profile's"),
+            _select("optimizer", "Optimizer", [usual, *OPTIMIZERS], set_to),
         ),
-        slider("speed", set_to),
-        two(
-            number("imbalance", "Imbalance", set_to, 0.005, 1.0, step=0.01, placeholder="auto", decimals=3),
-            number("effort", "Search effort", set_to, minimum=0.02, maximum=1.0, step=0.05, decimals=2),
+        _slider("speed", set_to),
+        _two(
+            _number("imbalance", "Imbalance", set_to, "auto", step=0.01, decimals=3),
+            _number("effort", "Search effort", set_to, step=0.05, decimals=2),
         ),
-        number("seed", "Seed", set_to, minimum=0, maximum=10**6),
-        select("plan", "Plan", plan_options(store), set_to),
+        _number("seed", "Seed", set_to),
+        _select("plan", "Plan", plan_options(store), set_to),
     ]
     gone = {control.id for control in CONTROLS if not applies(control.field, now, store.profile(now))}
     for component in html.Div(parts)._traverse():  # type: ignore[no-untyped-call]
@@ -177,10 +146,10 @@ def profile_options(store: Store) -> list[dict[str, Any]]:
     return [{"group": group, "items": items} for group, items in groups.items() if items]
 
 
-def plan_options(store: Store) -> list[dict[str, str]]:
+def plan_options(store: Store) -> list[Any]:
     """That the strategy makes the plan, and the uploaded plans."""
     uploaded = [{"value": key, "label": f"file {key.replace('@', ' · ')}"} for key in store.plans.everything()]
-    return [{"value": BY_STRATEGY, "label": BY_STRATEGY}, *uploaded]
+    return [BY_STRATEGY, *uploaded]
 
 
 def _labels(identities: Sequence[str]) -> dict[str, str]:
@@ -192,8 +161,55 @@ def _labels(identities: Sequence[str]) -> dict[str, str]:
     }
 
 
-def cluster_options(store: Store) -> list[dict[str, str]]:
+def cluster_options(store: Store) -> list[Any]:
     """The presets and the uploaded clusters to choose from."""
     names = _labels(list(store.clusters.everything()))
-    uploaded = [{"value": key, "label": name} for key, name in names.items()]
-    return [*({"value": name, "label": name} for name in catalogue.presets()), *uploaded]
+    return [*catalogue.presets(), *({"value": key, "label": name} for key, name in names.items())]
+
+
+def _two(left: Any, right: Any) -> Any:
+    """Two fields beside each other."""
+    return dmc.SimpleGrid([left, right], cols=2, spacing=8)
+
+
+def _select(field: str, label: str, options: Sequence[Any], set_to: Mapping[str, Any]) -> Any:
+    """One of `options`: values that say what they are, or each with a label, or in groups."""
+    control = f"c-{field.replace('_', '-')}"
+    return dmc.Select(
+        id=control, label=label, data=list(options), value=set_to[field], allowDeselect=False, size="xs",
+        searchable=len(options) > 12 or "group" in options[0], description=" ",
+        inputWrapperOrder=["label", "input", "description"],
+    )  # fmt: skip
+
+
+def _number(
+    field: str, label: str, set_to: Mapping[str, Any], placeholder: str = "", *, step: float = 1, decimals: int = 0
+) -> Any:
+    """A number that is clamped to its range when the field is left."""
+    taken = NUMBERS[field]
+    return dmc.NumberInput(
+        id=f"c-{field.replace('_', '-')}", label=label, value=set_to[field], min=taken.low, max=taken.high, step=step,
+        placeholder=placeholder, size="xs", clampBehavior="blur", allowDecimal=decimals > 0,
+        decimalScale=decimals, allowNegative=False, description="", inputWrapperOrder=["label", "input", "description"],
+    )  # fmt: skip
+
+
+def _slider(field: str, set_to: Mapping[str, Any]) -> Any:
+    """A factor on a logarithmic scale, its remark beside its name."""
+    name, control = _SLIDER_NAMES[field], f"c-{field.replace('_', '-')}"
+    return dmc.Box(
+        [
+            dmc.Group(
+                [
+                    dmc.Text(name, fw=500, fz=13),
+                    dmc.Text("", id=f"{control}-remark", className="figure-note"),
+                ],
+                justify="space-between",
+                gap=4,
+            ),
+            dmc.Slider(
+                id=control, min=-MOST_FACTOR, max=MOST_FACTOR, step=0.5, value=set_to[field], label=None, size="sm",
+                thumbLabel=name, marks=[{"value": v} for v in (-MOST_FACTOR, 0, MOST_FACTOR)], mt=6, mb=4,
+            ),
+        ]
+    )  # fmt: skip

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import shlex
 from collections.abc import Callable, Mapping
 
 import partitioners
 from dashboard.figures import span_columns
+from dashboard.figures.standalone import Section, standalone
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
+from dashboard.state.flows import BETWEEN, INSIDE
 from dashboard.state.inventory import label
-from dashboard.state.planning import batch_of
+from dashboard.state.planning import batch_of, tier_links
 from dashboard.state.simulating import Outcome
 from dashboard.state.splits import effective_split
 from simulator import collectives, files
@@ -20,6 +20,7 @@ from simulator.cluster import Cluster
 from simulator.language_models.card_files import card_name
 from simulator.report import chrome_trace
 from simulator.run import Run
+from simulator.sweep.export import csv_text
 
 
 def command(outcome: Outcome) -> str:
@@ -86,35 +87,39 @@ def cluster_argument(outcome: Outcome) -> str:
 
 def tasks_csv(run: Run, cluster: Cluster) -> str:
     """Every task as one row."""
-    out = io.StringIO()
-    rows = span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
-    writer = csv.DictWriter(out, fieldnames=list(rows[0]))
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
+    return csv_text(span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False))
 
 
 def partition_csv(outcome: Outcome) -> str:
     """Every layer: its split, what it computes on the most loaded device, and the bytes that it moves and repeats."""
     assert outcome.run is not None and outcome.flows is not None
-    flows, out = outcome.flows, io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(("layer", "split", "devices", "compute_s", "most_loaded_s", "activation_bytes_inside_nodes",
-                     "activation_bytes_between_nodes", "gradient_bytes_inside_nodes", "gradient_bytes_between_nodes",
-                     "replicated_bytes"))  # fmt: skip
+    flows, rows = outcome.flows, []
+    activations = flows.activation_bytes
     for i, layer in enumerate(outcome.profile.layers):
         sharding, seconds = outcome.run.plan.placements[layer.name], flows.seconds[i]
-        writer.writerow((
-            layer.name, effective_split(sharding).words, len(sharding.device_set), float(seconds.sum()),
-            float(seconds.max()), *flows.activation_bytes[i].tolist(), *flows.gradient_bytes[i].tolist(),
-            float(flows.replicated_bytes[i]),
-        ))  # fmt: skip
-    return out.getvalue()
+        rows.append({
+            "layer": layer.name, "split": effective_split(sharding).words, "devices": len(sharding.device_set),
+            "compute_s": float(seconds.sum()), "most_loaded_s": float(seconds.max()),
+            "activation_bytes_inside_nodes": float(activations[i, INSIDE]),
+            "activation_bytes_between_nodes": float(activations[i, BETWEEN]),
+            "gradient_bytes_inside_nodes": float(flows.gradient_bytes[i, INSIDE]),
+            "gradient_bytes_between_nodes": float(flows.gradient_bytes[i, BETWEEN]),
+            "replicated_bytes": float(flows.replicated_bytes[i]),
+        })  # fmt: skip
+    return csv_text(rows)
 
 
 def trace_json(run: Run, cluster: Cluster) -> str:
     """The Chrome trace, which Perfetto opens."""
     return json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False)
+
+
+def report_html(outcome: Outcome, run: Run, cluster: Cluster) -> str:
+    """The report that stands alone."""
+    now = outcome.configuration
+    title = f"{now.planner} on {now.devices} × {cluster.name}"
+    section = Section(title=title, profile=outcome.profile, cluster=cluster, run=run, note=command(outcome))
+    return standalone([section])
 
 
 Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]
@@ -126,6 +131,7 @@ EXPORTS: Mapping[str, Made] = {
     "partition.csv": ("text/csv", lambda outcome, run, cluster: partition_csv(outcome)),
     "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
     "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),
+    "report.html": ("text/html", report_html),
     "profile.json": ("application/json", lambda outcome, run, cluster: files.to_json(outcome.profile)),
 }
 """File name -> (media type, what makes it)."""
@@ -157,7 +163,7 @@ def _changed_links(outcome: Outcome) -> list[tuple[str, str, float]]:
     if before is None or after is None:
         return changed
     for tier in after.tiers:
-        old, new = (next(link for link in cluster.links if link.tier == tier) for cluster in (before, after))
+        old, new = (tier_links(cluster)[tier] for cluster in (before, after))
         for option, value in (("bandwidth_bytes_per_s", "nominal_bytes_per_s"), ("latency_s", "latency_s")):
             if getattr(old, value) != getattr(new, value):
                 changed.append((option, tier, getattr(new, value)))

@@ -13,11 +13,12 @@ from dash import html
 from plotly.io.json import to_json_plotly
 
 import partitioners
-from dashboard.frame.controls import CONTROLS, SLIDERS, applies
-from dashboard.state.configuration import OWN
-from dashboard.state.planning import batch_of
+from dashboard.frame.cards import marked
+from dashboard.frame.controls import CONTROLS, applies
+from dashboard.state.configuration import DEGREES, FACTORS, OWN
+from dashboard.state.planning import batch_of, tier_links
 from dashboard.state.simulating import Outcome
-from dashboard.state.sizes import DEGREES, batch_sizes, degrees, microbatch_counts
+from dashboard.state.sizes import batch_sizes, degrees, microbatch_counts
 from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time
@@ -41,7 +42,7 @@ class Remark:
             return self.text
         buttons = []
         for value in self.offers:
-            sets: dict[str, Any] = {"data-set": control, "data-value": str(value)}
+            sets = marked(set=control, value=value)
             buttons.append(html.Button(f"{value}", className="offer", title=f"set to {value}", **sets))
         return json.loads(to_json_plotly(html.Span([f"{self.text} " if self.text else "", *buttons])))
 
@@ -117,11 +118,11 @@ def _state_remarks(outcome: Outcome) -> dict[str, Remark]:
 def _link_remarks(outcome: Outcome) -> dict[str, Remark]:
     now, cluster = outcome.configuration, outcome.cluster
     if cluster is None:
-        return dict.fromkeys(SLIDERS[:4], Remark(text=outcome.reason, disabled=True))
+        return dict.fromkeys(FACTORS[:4], Remark(text=outcome.reason, disabled=True))
     hosts = {device.host for device in cluster.devices}
     remarks = {}
     for tier in ("inter", "intra"):
-        link = next((link for link in cluster.links if link.tier == tier), None)
+        link = tier_links(cluster).get(tier)
         why = f"no {tier} links" if link is None else ""
         if tier == "inter" and len(hosts) == 1 and "intra" in cluster.tiers:
             why = "one node only"

@@ -9,20 +9,14 @@ from flask import Flask, Response, abort, request
 from dashboard.figures import span_columns
 from dashboard.figures.partition import partition
 from dashboard.figures.partition import strategies as compared_strategies
-from dashboard.figures.partition_rows import Strip
-from dashboard.figures.standalone import Section, standalone
-from dashboard.frame.exports import EXPORTS, command
+from dashboard.frame.exports import EXPORTS
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.columns import columns_of
-from dashboard.state.inventory import label
-from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
-from dashboard.words.kpis import seconds_range
-from dashboard.words.volume import ByteUnit, shown_unit
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.run import Run
-from simulator.units import format_time
 
 NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
 
@@ -55,16 +49,8 @@ def add_routes(server: Flask, store: Store) -> None:
         run = outcome.run
         if run is None:
             return Response(NOTHING, mimetype="image/svg+xml")
-        drawn = list(glances_at_hand(store.desk, outcome).items())
-        data = next((g.by_layer for option, g in drawn if g is not None and g.fits and option.strategy == "data"), None)
-        columns = columns_of(outcome.profile, run.plan)
-        best_s = min((g.step_s for _, g in drawn if g is not None and g.fits), default=0.0)
-        unit = shown_unit(glance for _, glance in drawn)
-        lines = [
-            _strip(f"plan {label(option.plan)}" if option.plan else option.strategy, glance, best_s, unit)
-            for option, glance in drawn
-        ]
-        return Response(compared_strategies(columns, lines, data), mimetype="image/svg+xml")
+        drawn = compared_strategies(columns_of(outcome.profile, run.plan), glances_at_hand(store.desk, outcome))
+        return Response(drawn, mimetype="image/svg+xml")
 
     @server.post("/leave")
     def leave() -> tuple[str, int]:
@@ -76,33 +62,11 @@ def add_routes(server: Flask, store: Store) -> None:
     @server.get("/export/<name>")
     def export(name: str) -> Response:
         outcome, run, cluster = _asked(store)
-        if name == "report.html":
-            title = f"{outcome.configuration.strategy} on {outcome.configuration.devices} × {cluster.name}"
-            note = command(outcome)
-            section = Section(title=title, profile=outcome.profile, cluster=cluster, run=run, note=note)
-            return _file(name, "text/html", standalone([section]))
         if name not in EXPORTS:
-            abort(404, f"{name!r} is none of {', '.join((*EXPORTS, 'report.html'))}")
+            abort(404, f"{name!r} is none of {', '.join(EXPORTS)}")
         kind, make = EXPORTS[name]
-        return _file(name, kind, make(outcome, run, cluster))
-
-
-def _strip(name: str, glance: Glance | None, best_s: float, unit: ByteUnit) -> Strip:
-    if glance is None:
-        return Strip(name=name, note="simulated in the background …")
-    if not glance.ran:
-        return Strip(name=name, note=glance.reason)
-    if glance.by_layer is None:
-        return Strip(name=name, note=f"{format_time(glance.step_s)}; too many tasks to draw")
-    return Strip(
-        name=name, bytes=glance.by_layer, total=unit.words(glance.total_bytes), step=format_time(glance.step_s),
-        expected=seconds_range(glance.interval_s), load=f"{glance.load_balance_ratio:.2f}",
-        best=glance.step_s == best_s,
-    )  # fmt: skip
-
-
-def _file(name: str, kind: str, text: str) -> Response:
-    return Response(text, mimetype=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+        headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(make(outcome, run, cluster), mimetype=kind, headers=headers)
 
 
 def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, Cluster]:

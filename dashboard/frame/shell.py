@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
-from dashboard.frame.cards import LIVE, aria, menu
+from dashboard.frame.cards import LIVE, aria, marked, menu
 from dashboard.frame.clientside import effect, in_browser
 from dashboard.frame.exports import EXPORTS
 from dashboard.frame.panels import add_panel, as_html, failure, toast
@@ -24,7 +24,6 @@ from simulator.errors import ShardscopeError, UnknownNameError
 Page = Callable[[Configuration, Configuration | None, Mapping[str, str]], Any]
 """The content of a page that shows a configuration beside a baseline; the third is what else its address says."""
 
-FILES = (*EXPORTS, "report.html")
 HELP = (
     ("Timeline", (
         ("W / S or ↑ / ↓", "zoom in, out"), ("A / D or ← / →", "move left, right"), ("F", "fit the whole step"),
@@ -194,7 +193,7 @@ def _cancel() -> Any:
 
 
 def _buttons() -> list[Any]:
-    items = [html.A(name, href="#", className="menu-item", **_file(name)) for name in FILES]
+    items = [html.A(name, href="#", className="menu-item", **marked(file=name)) for name in EXPORTS]
     return [
         dmc.Button(
             "Open",
@@ -208,11 +207,6 @@ def _buttons() -> list[Any]:
         dmc.ActionIcon("?", id="help-button", variant="default", size="md", **aria("Help")),
         dmc.ActionIcon("◐", id="theme-button", variant="default", size="md", **aria("Dark or light")),
     ]
-
-
-def _file(name: str) -> dict[str, Any]:
-    """What page.js knows a link by whose address it keeps up to date."""
-    return {"data-file": name}
 
 
 def _help() -> Any:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from dash import Dash, Input, Output, State
-from dash.exceptions import PreventUpdate
 
 from dashboard.figures.breakdown import breakdown
 from dashboard.figures.load_balance import layer_balance, load_balance
@@ -19,7 +18,6 @@ from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_language import grid_panel
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
 from dashboard.state.device_groups import device_groups, slowest
-from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from simulator.run import Run
@@ -36,10 +34,13 @@ def add(app: Dash, store: Store) -> None:
 def _add_figures(app: Dash, store: Store) -> None:
     """Two requests, one of each tab: the page draws what is seen, and of that what has changed."""
 
+    def at_hand(query: str) -> Outcome:
+        return store.at_hand(store.read(query)[0])
+
     def answer(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: query, base and selection."""
         query, selection = sent["query"], sent.get("selection") or {}
-        outcome, _ = _pair(store, query, None)
+        outcome = at_hand(query)
         drawn = grid_panel(outcome, selection)
         detail = _detail(outcome, outcome.run, selection, query) if outcome.run else None
         return {**drawn, "html": {**drawn["html"], "detail": as_html(detail)}}
@@ -47,10 +48,11 @@ def _add_figures(app: Dash, store: Store) -> None:
     def machine(sent: Mapping[str, Any]) -> dict[str, Any]:
         """sent: query, base, selection, and the views `by`, `phase`, `scale` and `split`."""
         selection = sent.get("selection") or {}
-        outcome, before = _pair(store, sent["query"], sent.get("base"))
+        outcome, baseline = at_hand(sent["query"]), at_hand(sent["base"]) if sent.get("base") else None
         if outcome.run is None or outcome.cluster is None:
             return {"figures": dict.fromkeys(MACHINE, message(outcome.undrawn))}
         run, cluster, group = outcome.run, outcome.cluster, selection.get("group")
+        before = baseline.run if baseline else None
         phase = None if sent["phase"] == "all" else sent["phase"]
         balance = (
             load_balance(run, cluster, before, selection.get("device"), group)
@@ -59,7 +61,7 @@ def _add_figures(app: Dash, store: Store) -> None:
         )
         drawn = (
             balance, traffic_matrix(run, cluster, phase, sent["scale"] == "log", group),
-            _split(outcome, store, sent.get("base"), sent["split"]), memory(run, cluster, before, group),
+            _split(outcome, baseline, sent["split"]), memory(run, cluster, before, group),
             topology(run, cluster, group), link_use(run, cluster),
         )  # fmt: skip
         return {"figures": dict(zip(MACHINE, drawn, strict=True))}
@@ -83,13 +85,6 @@ def _add_selection(app: Dash, store: Store) -> None:
     effect(app, "highlight", Input("selection", "data"))
 
 
-def _pair(store: Store, query: str | None, baseline: str | None) -> tuple[Outcome, Run | None]:
-    """The outcome of a query and the baseline's run; nothing is drawn before there is a query."""
-    if query is None:
-        raise PreventUpdate
-    return store.at_hand(store.read(query)[0]), store.at_hand(store.read(baseline)[0]).run if baseline else None
-
-
 def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str) -> Any:
     """Details of the selection; a task's number has no meaning in another run."""
     task, layer, device = (selection.get(part) for part in ("task", "layer", "device"))
@@ -100,15 +95,11 @@ def _detail(outcome: Outcome, run: Run, selection: Mapping[str, Any], query: str
     return device_detail(run, device) if device is not None and device < len(run.report.devices) else None
 
 
-def _split(outcome: Outcome, store: Store, baseline: str | None, by: str) -> Figure:
-    assert outcome.run is not None and outcome.cluster is not None
-    parts = shares(outcome.run, outcome.cluster)
+def _split(outcome: Outcome, baseline: Outcome | None, by: str) -> Figure:
+    assert outcome.run is not None and outcome.cluster is not None and outcome.shares is not None
     if by == "device":
         groups = device_groups(outcome.cluster, servers=False)
         shown = slowest(groups, outcome.run.report)
-        return breakdown([(group.name, parts.devices[i]) for group, i in zip(groups, shown, strict=True)])
-    rows = [("now", parts.total)]
-    before = store.at_hand(store.read(baseline)[0]) if baseline else None
-    if before is not None and before.run is not None and before.cluster is not None:
-        rows.insert(0, ("baseline", shares(before.run, before.cluster).total))
-    return breakdown(rows)
+        return breakdown([(group.name, outcome.shares.devices[i]) for group, i in zip(groups, shown, strict=True)])
+    before = baseline.shares if baseline else None
+    return breakdown([*([("baseline", before.total)] if before else []), ("now", outcome.shares.total)])

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from dashboard.figures.device_grid import block_timeline, device_grid
 from dashboard.figures.memory import memory
 from dashboard.figures.style import message
-from dashboard.frame.cards import card, plot
+from dashboard.frame.cards import beside, card, plot
 from dashboard.frame.panels import as_html
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_grid import block_in, grid_of
@@ -60,11 +59,11 @@ def grid_card(store: Store, now: Configuration) -> Any:
     """The card; other networks than those over sequences go without."""
     body = [
         html.Div(id="grid-words", className="figure-note"),
-        dmc.SimpleGrid([
+        beside([
             _part("Grid of devices", plot("grid-graph", 190, "Stages, replicas and tensor ranks")),
             _part("One block inside a stage", plot("block-graph", 190, "What one device does in one block")),
             _part("Peak memory by kind", plot("stage-memory-graph", 190, "Peak memory of each stage by kind")),
-        ], cols={"base": 1, "lg": 3}, spacing="sm"),
+        ]),
     ]  # fmt: skip
     framed = card("grid-card", "Data × tensor × pipeline", body, formats=())
     framed.style = {} if sequence_length(store.profile(now)) else _HIDDEN

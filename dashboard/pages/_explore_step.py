@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from dash import Dash, Input, Output, State, no_update
+from flask import Flask, Response, request
 
 from dashboard.frame.clientside import effect
-from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE, SLIDERS
+from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE
 from dashboard.frame.panels import add_panel, as_html, hung_up, toast
 from dashboard.frame.remarks import Remark, remarks
+from dashboard.frame.shell import read_address
 from dashboard.pages._explore_partition import whole_answer
 from dashboard.pages._explore_strategies import best_key, ran, strategies_table
 from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
-from dashboard.state.configuration import Configuration, from_values
+from dashboard.state.configuration import FACTORS, Configuration, from_values
 from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
 from dashboard.words.kpis import rate_words
+from simulator.errors import UnknownNameError
 from simulator.units import format_time
 from traces.results.validations import Validation
 
@@ -33,22 +39,50 @@ strategy wait."""
 
 def add(app: Dash, store: Store) -> None:
     """Register them all: controls, baseline, moves."""
+    _add_beginning(app.server, store)
     _add_step(app, store)
     _add_leave_plan(app, store)
     _add_moves(app, store)
 
 
-def opened(store: Store, tab: str, now: Configuration, baseline: Configuration | None) -> dict[str, Any]:
+def _add_beginning(server: Flask, store: Store) -> None:
+    """The step of a link begins as its document is sent: the browser then reads scripts for most of a second."""
+
+    @server.after_request
+    def begin(response: Response) -> Response:
+        sent = request.path == "/" and request.method == "GET" and response.status_code == 200
+        if sent and store.desk.workers is not None:
+            link = store, request.query_string.decode(), time.monotonic_ns()
+            threading.Thread(target=_begin, args=link, daemon=True).start()
+        return response
+
+
+def _begin(store: Store, search: str, number: int) -> None:
+    with suppress(UnknownNameError):
+        now, baseline, _ = read_address(store, search)
+        opened(store, _document(now), now, baseline, number=number)
+
+
+def _document(now: Configuration) -> str:
+    """The tab that waits for a configuration until its page is made."""
+    return f"document {now.query()}"
+
+
+def opened(
+    store: Store, tab: str, now: Configuration, baseline: Configuration | None, number: int | None = None
+) -> dict[str, Any]:
     """What a page shows as it opens, components by their ids; nothing where its step is not simulated yet.
 
-    That begins here, and goes on while the browser draws the page, which then asks for the step.
+    That goes on while the browser draws the page, which then asks for the step. number: of the request of a document.
     """
     if store.desk.workers is None:
         return {}
     shown, base = (each and store.resolved(store.read(each.query())[0]) for each in (now, baseline))
     assert shown is not None
-    pinned = store.desk.ask(base, tab, 0.0, beside=shown) if base else None
-    asked = store.desk.ask(shown, tab, 0.0, beside=base)
+    pinned = store.desk.ask(base, tab, 0.0, beside=shown, number=number) if base else None
+    asked = store.desk.ask(shown, tab, 0.0, beside=base, number=number)
+    if number is None:
+        store.desk.leave(_document(now), time.monotonic_ns())  # whose thread may come later than this
     return _parts(store, asked, pinned) if isinstance(asked, Outcome) and asked.report else {}
 
 
@@ -141,7 +175,7 @@ def _controls(outcome: Outcome) -> dict[str, dict[str, Any]]:
     said = remarks(outcome)
     for control in CONTROLS:
         remark = said.get(control.field, Remark())
-        slider = control.field in SLIDERS
+        slider = control.field in FACTORS
         words = {"remark": remark.text} if slider else {"description": remark.description(control.id)}
         style = {} if slider else {"style": GONE if remark.gone else {}}
         shown[control.id] = {"disabled": remark.disabled, **style, **words}
@@ -156,8 +190,7 @@ def _run_words(outcome: Outcome) -> str:
         tokens = sequence_length(outcome.profile)
         step = f"{format_time(report.step_s)}, {rate_words(report.samples_per_s * (tokens or 1))} "
         step += "tokens/s" if tokens else "samples/s"
-    who = f"plan {label(now.plan)}" if now.plan else now.strategy
-    return f"{label(now.profile)}, {who}, {now.devices} × {label(now.cluster)}: {step}"
+    return f"{label(now.profile)}, {now.planner}, {now.machine}: {step}"
 
 
 def _validation(store: Store) -> Validation | None:

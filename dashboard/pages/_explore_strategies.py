@@ -7,16 +7,17 @@ from typing import Any
 
 from dash import Dash, html
 
+from dashboard.frame.cards import marked
 from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
-from dashboard.pages._explore_words import advice_words, loads, searching
+from dashboard.pages._explore_words import advice_words, searching
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives, glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
-from dashboard.state.inventory import label
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
+from dashboard.words.fits import missing
 from dashboard.words.kpis import seconds_range
 from dashboard.words.volume import ByteUnit, shown_unit
 from simulator.units import format_bytes, format_time
@@ -49,14 +50,13 @@ def add(app: Dash, store: Store) -> None:
             advice = searching()
         else:
             quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
-            advised = (
-                None if quick else advise(store, outcome, waits=False)
-            )  # once, so that no button moves under a hand
+            # Once, so that no button moves under a hand.
+            advised = None if quick else advise(store, outcome, waits=False)
             advice = advice_words(advised, outcome, len(tried) - left, len(tried))
-        words = {"strategies": strategies_table(list(glances.items())), "advice": advice}
-        drawn = partition_words(store, outcome, known)
-        html_of = {name: as_html(part) for name, part in {**words, **drawn.words}.items()}
-        return {"html": html_of, "figures": drawn.figures, "waiting": bool(waiting), "ready": ready}
+        words, figures = partition_words(outcome, known)
+        words |= {"strategies": strategies_table(list(glances.items())), "advice": advice}
+        html_of = {name: as_html(part) for name, part in words.items()}
+        return {"html": html_of, "figures": figures, "waiting": bool(waiting), "ready": ready}
 
     add_panel(app.server, "strategies", strategies)
 
@@ -85,23 +85,12 @@ def strategies_table(rows: list[tuple[Configuration, Glance | None]]) -> Any:
     return html.Table([head, html.Tbody(body)], className="plain-table strategies-table")
 
 
-def _between(glance: Glance, unit: ByteUnit) -> str:
-    return "not counted" if glance.between_bytes is None else unit.words(glance.between_bytes)
-
-
 def _row(number: int, now: Configuration, glance: Glance | None, best_s: float, unit: ByteUnit) -> Any:
-    name = (
-        html.Strong(f"plan {label(now.plan)}" if now.plan else now.strategy)
-        if number == 0
-        else html.Button(now.strategy, className="link", title=f"Show {now.strategy}", **loads(now))
-    )
+    name = html.Button(now.planner, className="link", title=f"Show {now.planner}", **marked(load=now.query()))
+    head = html.Th(html.Strong(now.planner) if number == 0 else name, scope="row")
     shown = "shown" if number == 0 else ""
-    if glance is None:
-        waiting = html.Td("simulated in the background …", colSpan=6, className="figure-note")
-        return html.Tr([html.Th(name, scope="row"), waiting], className=shown)
-    if not glance.ran:
-        why = html.Td(glance.reason, colSpan=6, className="figure-note")
-        return html.Tr([html.Th(name, scope="row"), why], className=shown)
+    if glance is None or not glance.ran:
+        return html.Tr([head, html.Td(missing(glance), colSpan=6, className="figure-note")], className=shown)
     step: list[Any] = [(html.Strong if glance.step_s == best_s else html.Span)(format_time(glance.step_s))]
     if ends := seconds_range(glance.interval_s):
         step.append(html.Span(f" {ends}", className="figure-note"))
@@ -110,8 +99,9 @@ def _row(number: int, now: Configuration, glance: Glance | None, best_s: float, 
     memory = format_bytes(glance.peak_memory_bytes)
     of = f" of {format_bytes(glance.memory_bytes)}" if glance.memory_bytes else ""
     said = "" if glance.fit == "fits" else f", {glance.fit}"
+    between = "not counted" if glance.between_bytes is None else unit.words(glance.between_bytes)
     cells = (
-        step, unit.words(glance.total_bytes), _between(glance, unit), f"{glance.load_balance_ratio:.2f}",
+        step, unit.words(glance.total_bytes), between, f"{glance.load_balance_ratio:.2f}",
         html.Span(memory + of + said, className="" if glance.fits else "bad"), glance.bottleneck,
     )  # fmt: skip
-    return html.Tr([html.Th(name, scope="row"), *(html.Td(cell) for cell in cells)], className=shown)
+    return html.Tr([head, *(html.Td(cell) for cell in cells)], className=shown)

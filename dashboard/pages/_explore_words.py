@@ -9,12 +9,10 @@ from typing import Any
 from dash import html
 
 from dashboard.figures import span_columns
-from dashboard.frame.cards import tiles
+from dashboard.frame.cards import marked, tiles
 from dashboard.state.advice import Advice, SimulatedMove
-from dashboard.state.configuration import Configuration
 from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.hardware import mismatch, sequence_length, utilisation
-from dashboard.state.inventory import label
 from dashboard.state.measures import transfer_seconds
 from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
@@ -71,7 +69,7 @@ def why(outcome: Outcome, shown: Glance | None = None, data: Glance | None = Non
     if report is None or plan is None:
         return None
     now = outcome.configuration
-    name = f"plan {label(now.plan)}" if now.plan else plan.strategy
+    name = now.planner if now.plan else plan.strategy
     ends = seconds_range(outcome.interval_s)
     text = f" takes {format_time(report.step_s)}{f' ({ends})' if ends else ''}, "
     text += f"limited by {report.bottleneck}. "
@@ -110,8 +108,7 @@ def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
         if device_class(outcome.profile.device) == "GPU":
             rows = [abs(step.predicted_s / step.measured_s - 1) for each in published_sets() for step in each.rows]
             text += f"; steps that others published of GPUs: {median(rows):.1%} at the median of {len(rows)}"
-        page: dict[str, Any] = {"data-page": "/validate"}
-        shown.append(html.A(text, href="validate", className="chip-link", **page))
+        shown.append(html.A(text, href="validate", className="chip-link", **marked(page="/validate")))
     return shown
 
 
@@ -132,12 +129,7 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     if before.configuration == outcome.configuration:
         return "baseline: this configuration"
     said = verdict_of(before).word
-    return f"baseline: {now.strategy} on {now.devices} × {label(now.cluster)}{f', {said}' if said != 'fits' else ''}"
-
-
-def loads(now: Configuration) -> dict[str, Any]:
-    """The attribute of a button that shows a configuration; page.js does it."""
-    return {"data-load": now.query()}
+    return f"baseline: {now.planner} on {now.machine}{f', {said}' if said != 'fits' else ''}"
 
 
 def offered(advice: Advice) -> list[SimulatedMove]:
@@ -176,8 +168,8 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
     buttons = [
         html.Button(
             _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
-            title=f"90% sure of {ends}" if (ends := seconds_range(option.interval_s)) else None,
-            **loads(option.move.configuration),
+            title=f"90% sure of {ends}" if (ends := seconds_range(option.glance.interval_s)) else None,
+            **marked(load=option.move.configuration.query()),
         )
         for option in options
     ]  # fmt: skip
@@ -185,11 +177,11 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
 
 
 def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
-    words, report = f"{option.move.words}: {format_time(option.step_s)}", outcome.report
+    words, report = f"{option.move.words}: {format_time(option.glance.step_s)}", outcome.report
     if report is None:
         return words
-    shorter = f"{words} ({option.step_s / report.step_s - 1:+.0%})"
-    if not option.fits:
+    shorter = f"{words} ({option.glance.step_s / report.step_s - 1:+.0%})"
+    if not option.glance.fits:
         return f"{shorter}, does not fit either"
     return shorter if report.fits else f"{shorter}, fits"
 
@@ -200,9 +192,8 @@ def task_detail(outcome: Outcome, task: int) -> Any:
     description = span_columns.describe_task(outcome.run, outcome.cluster, task)
     facts = " · ".join(f"{label} {value}" for label, value in description["facts"].items())
     waited = description["waited"]
-    wait: dict[str, Any] = {"data-task": str(waited)}
     name = description["waited_title"]
-    step = html.Button(name, className="offer", **wait) if waited >= 0 else name
+    step = html.Button(name, className="offer", **marked(task=waited)) if waited >= 0 else name
     return html.Div(
         [html.Strong(description["title"]), html.Span(f" — {facts} — it waited for "), step], className="detail"
     )

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 import partitioners
-from dashboard.frame.cards import LIVE, aria, card, graph
+from dashboard.frame.cards import LIVE, beside, card, choice, graph, page
 from dashboard.frame.tables import column, table
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
@@ -27,43 +27,34 @@ FORM = ("strategies", "x", "x-values", "y", "y-values")
 
 def sweep_page(now: Configuration, own: Mapping[str, str], strategies: Sequence[str]) -> Any:
     """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. strategies: usual ones."""
-    quantity = dmc.Select(
-        id="sweep-quantity", data=_quantities(), value="step_s", size="xs", allowDeselect=False, **aria("Quantity"),
-    )  # fmt: skip
-    against = dmc.Select(
-        id="sweep-against", data=_quantities(), value="peak_memory_bytes", size="xs", allowDeselect=False,
-        **aria("Step against"),
-    )  # fmt: skip
-    return html.Main(
-        dmc.Stack([
-            html.H1("Sweep", className="page-title"),
-            html.Div(f"Everything else stays as on Explore: {now.devices} × {label(now.cluster)}, "
-                     f"{now.profile.partition('@')[0]}.", className="figure-note"),
-            dcc.Store(id="sweep", storage_type="session"),
-            dcc.Store(id="sweep-own", storage_type="session"),
-            dcc.Store(id="sweep-brush"),
-            dcc.Store(id="sweep-seen"),
-            dcc.Store(id="sweep-base", data=now.query()),
-            dcc.Interval(id="sweep-tick", interval=700),
-            dcc.Store(id="own-names", data=list(FORM)),
-            _form(own, strategies),
-            html.Div(id="sweep-problem", role="alert"),
-            dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
-                       html.Div(id="sweep-explore", **LIVE)], gap="lg"),
-            html.Div(id="sweep-list", className="chips"),
-            html.P(id="sweep-answer", className="partition-sentence", **LIVE),
-            dmc.SimpleGrid([
-                card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
-                     controls=[quantity]),
-                card("sweep-pareto", "Step against", [graph("sweep-pareto-graph", 320, "Trade-off of two quantities")],
-                     controls=[against]),
-            ], cols={"base": 1, "lg": 2}, spacing="sm"),
-            card("sweep-parallel", "All of it: parallel coordinates (drag a box to pick lines, double click for all)",
-                 [graph("sweep-parallel-graph", 300, "Parallel coordinates of all points")], formats=("png", "svg")),
-            card("sweep-table", "Points (click one to explore it)", [_grid()], formats=()),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
+    quantities = [{"value": name, "label": each.title} for name, each in QUANTITIES.items()]
+    quantity = choice("sweep-quantity", "Quantity", quantities, "step_s")
+    against = choice("sweep-against", "Step against", quantities, "peak_memory_bytes")
+    return page("Sweep", [
+        html.Div(f"Everything else stays as on Explore: {now.machine}, {label(now.profile)}.", className="figure-note"),
+        dcc.Store(id="sweep", storage_type="session"),
+        dcc.Store(id="sweep-own", storage_type="session"),
+        dcc.Store(id="sweep-brush"),
+        dcc.Store(id="sweep-seen"),
+        dcc.Store(id="sweep-base", data=now.query()),
+        dcc.Interval(id="sweep-tick", interval=700),
+        _form(own, strategies),
+        html.Div(id="sweep-problem", role="alert"),
+        dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
+                   html.Div(id="sweep-explore", **LIVE)], gap="lg"),
+        html.Div(id="sweep-list", className="chips"),
+        html.P(id="sweep-answer", className="partition-sentence", **LIVE),
+        beside([
+            card("sweep-over", "Over what was swept", [graph("sweep-over-graph", 320, "Quantity over parameters")],
+                 controls=[quantity]),
+            card("sweep-pareto", "Step against", [graph("sweep-pareto-graph", 320, "Trade-off of two quantities")],
+                 controls=[against]),
+        ]),
+        card("sweep-parallel", "All of it: parallel coordinates (drag a box to pick lines, double click for all)",
+             [graph("sweep-parallel-graph", 300, "Parallel coordinates of all points")], formats=("png", "svg")),
+        card("sweep-table", "Points (click one to explore it)",
+             [table("sweep-rows", columns_of_table(()), 340, "id")], formats=()),
+    ], names=FORM)  # fmt: skip
 
 
 def _form(own: Mapping[str, str], strategies: Sequence[str]) -> Any:
@@ -77,24 +68,16 @@ def _form(own: Mapping[str, str], strategies: Sequence[str]) -> Any:
             id="sweep-strategies", label="Strategies", data=list(known),
             value=named or list(dict.fromkeys(strategies)), w=330, size="xs",
         ),
-        dmc.Select(id="sweep-x", label="Parameter", data=names, value=x, allowDeselect=False, **plain),
+        choice("sweep-x", "Parameter", names, x, 170),
         dmc.TextInput(id="sweep-x-values", label="Values", value=own.get("x-values", PARAMETERS[x])[:200], **plain),
-        dmc.Select(
-            id="sweep-y", label="Second parameter", data=[{"value": NONE, "label": "none"}, *names], value=y,
-            allowDeselect=False, **plain,
-        ),
-        dmc.TextInput(
-            id="sweep-y-values", label="Its values", value=own.get("y-values", PARAMETERS.get(y, ""))[:200], **plain,
-        ),
+        choice("sweep-y", "Second parameter", [NONE, *names], y, 170),
+        dmc.TextInput(id="sweep-y-values", label="Its values", value=own.get("y-values", PARAMETERS.get(y, ""))[:200],
+                      **plain),
         dmc.Button("Start", id="sweep-start", size="xs"),
         dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),
         dmc.Button("Resume", id="sweep-resume", size="xs", variant="default", disabled=True),
     ]  # fmt: skip
     return dmc.Paper(dmc.Group(fields, align="end", gap="sm"), withBorder=True, p="sm", radius="md")
-
-
-def _quantities() -> list[dict[str, str]]:
-    return [{"value": name, "label": each.title} for name, each in QUANTITIES.items()]
 
 
 def columns_of_table(swept: Sequence[str], rows: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
@@ -113,7 +96,3 @@ def columns_of_table(swept: Sequence[str], rows: Sequence[Mapping[str, Any]] = (
         *others,
         column("status", "status", 90, flex=1, minWidth=90, tooltipField="status"),
     ]
-
-
-def _grid() -> Any:
-    return table("sweep-rows", columns_of_table(()), 340, "id")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import dash_mantine_components as dmc
 from dash import html
 
 from dashboard.figures.validation import CLOSE
-from dashboard.frame.cards import card, facts, plain_table, scrolled
+from dashboard.frame.cards import beside, card, facts, plain_table, scrolled
 from dashboard.state.validations import Stored
 from dashboard.words.kpis import Kpi, seconds_range
 from simulator.errors import InputError
@@ -73,9 +72,9 @@ def details(stored: Stored, outcome: ValidatedRun) -> Any:
     """Everything that is known of one run."""
     path, *worst = _tasks(stored, outcome)
     three = [facts(_setting(outcome)), facts(_numbers(outcome)), path]
-    body = [dmc.SimpleGrid(three, cols={"base": 1, "lg": 3}, className="columns")]
+    body = [beside(three, className="columns")]
     if worst:
-        body.append(dmc.SimpleGrid(worst, cols={"base": 1, "lg": 2}, className="columns", mt="md"))
+        body.append(beside(worst, className="columns", mt="md"))
     return card("validate-run-card", f"{outcome.case.name}: {outcome.error:+.1%}", body, formats=())
 
 

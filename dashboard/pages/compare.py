@@ -11,13 +11,24 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.breakdown import breakdown
-from dashboard.frame.cards import aria, card, graph, legend, plain_table, scrolled
+from dashboard.frame.cards import (
+    aria,
+    beside,
+    card,
+    choice,
+    drawing,
+    graph,
+    legend,
+    marked,
+    page,
+    plain_table,
+    scrolled,
+)
 from dashboard.frame.clientside import effect, keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.pages._validate_words import causes
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
-from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.words.comparison import ComparedQuantity, device_time, measured, results, settings
@@ -40,9 +51,9 @@ class Side:
 
     @property
     def title(self) -> str:
-        """Strategy, number of devices and cluster."""
+        """What made the plan, and the machine."""
         now = self.outcome.configuration
-        return f"{now.strategy} on {now.devices} × {label(now.cluster)}"
+        return f"{now.planner} on {now.machine}"
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -67,8 +78,7 @@ def add(app: Dash, store: Store) -> Page:
 
 
 def _options(store: Store) -> list[dict[str, str]]:
-    runs = [{"value": key, "label": f"actual run: {label(key)}"} for key in store.executions.everything()]
-    return [{"value": BASELINE, "label": "the baseline, simulated"}, *runs]
+    return [{"value": BASELINE, "label": "the baseline, simulated"}, *store.executions.options("actual run: ")]
 
 
 def _page(store: Store, now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
@@ -78,22 +88,12 @@ def _page(store: Store, now: Configuration, baseline: Configuration | None, own:
     gone = "" if against == named else f"The run {label(named)} is no longer kept; open its file again."
     base = baseline or replace(now, strategy="data", microbatches=None)
     unpinned = "" if baseline else "No baseline is pinned: this is data parallelism. Pin another one on Explore."
-    choice = dmc.Select(
-        id="against", label="Now against", data=options, value=against, w=260, size="xs", allowDeselect=False
-    )
-    return html.Main(
-        dmc.Stack([
-            dcc.Store(id="own-names", data=["against"]),
-            dcc.Store(id="base", data=base.query()),
-            dmc.Group([
-                html.H1("Compare", className="page-title"),
-                choice,
-            ], justify="space-between", align="end"),
-            html.Div(gone or unpinned, className="figure-note"),
-            html.Div(_compared(store, now, base, against), id="compared"),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
+    parts = [
+        dcc.Store(id="base", data=base.query()),
+        html.Div(gone or unpinned, className="figure-note"),
+        html.Div(_compared(store, now, base, against), id="compared"),
+    ]
+    return page("Compare", parts, choice("against", "Now against", options, against, 260), ["against"])
 
 
 def _compared(store: Store, now: Configuration, base: Configuration, against: str) -> Any:
@@ -125,15 +125,15 @@ def _sides(before: Side, after: Side, more: Any) -> Any:
             *(_partition(i, side) for i, side in enumerate(both)), _timelines(both),
         ], gap="sm")  # fmt: skip
     rows = (results if more is None else measured)(before.outcome, after.outcome)
-    split = _with(graph("both-split-graph", 200, "Device time by use"), _split(both))
+    split = graph("both-split-graph", 200, "Device time by use", _split(both))
     uses = _table(device_time(before.outcome, after.outcome), names, "device time")
     return dmc.Stack([
         dcc.Store(id="pair", data=shown),
         more if more is not None else _settings(before, after),
-        dmc.SimpleGrid([
+        beside([
             card("results", "Results", [_table(rows, names, "quantity")], formats=()),
             card("both-split", "Where the step goes", [split, uses]),
-        ], cols={"base": 1, "lg": 2}, spacing="sm"),
+        ]),
         _timelines(both),
         *([] if more is not None else [_moved(before.outcome, after.outcome), _devices(before.outcome, after.outcome)]),
         *([] if more is not None else [_partition(i, side) for i, side in enumerate(both)]),
@@ -198,12 +198,10 @@ def _timelines(both: Sequence[Side]) -> Any:
 
 
 def _timeline(number: int, side: Side) -> Any:
+    said = aria(f"Timeline of {side.name.lower()}; W, A, S, D move both timelines") | marked(group="pair")
     return html.Div([
         html.H3(f"{side.name}: {side.title}", className="card-title"),
-        html.Div(
-            id=f"timeline-{number}", className="timeline", tabIndex=0, role="application",
-            **aria(f"Timeline of {side.name.lower()}; W, A, S, D move both timelines"), **_group(),
-        ),
+        html.Div(id=f"timeline-{number}", className="timeline", tabIndex=0, role="application", **said),
     ])  # fmt: skip
 
 
@@ -212,14 +210,11 @@ def _partition(number: int, side: Side) -> Any:
     if outcome.run is None or outcome.cluster is None:
         title = f"{side.name} cannot run" if outcome.report is None else f"{side.name} is counted, not drawn"
         return dmc.Alert(outcome.undrawn, title=title, color="gray" if outcome.report else "red", variant="light")
-    drawing = html.Div(id=f"partition-{number}-drawing", className="drawing")
-    scroll = html.Div(drawing, className="partition-scroll", tabIndex=0, role="region", **aria(f"Partition of {name}"))
-    return card(f"partition-{number}", f"Partition, {name}", [scroll])
+    return card(f"partition-{number}", f"Partition, {name}", [drawing(f"Partition of {name}", f"partition-{number}")])
 
 
 def _split(both: Sequence[Side]) -> Any:
-    ran = [(side.name, side.outcome.run, side.outcome.cluster) for side in both]
-    return breakdown([(name, shares(run, cluster).total) for name, run, cluster in ran if run and cluster])
+    return breakdown([(side.name, side.outcome.shares.total) for side in both if side.outcome.shares])
 
 
 def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str], title: str) -> Any:
@@ -231,13 +226,3 @@ def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str], title: str)
         [row.name, row.before, row.after, *([html.Span(row.change, className=f"kpi-change {row.tone}")] * changes)]
         for row in rows
     ])  # fmt: skip
-
-
-def _with(framed: Any, figure: Any) -> Any:
-    """A framed graph that shows `figure` from the start."""
-    framed.children.figure = figure
-    return framed
-
-
-def _group() -> dict[str, Any]:
-    return {"data-group": "pair"}

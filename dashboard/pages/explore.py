@@ -9,7 +9,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, dcc, html
 
-from dashboard.frame.cards import LIVE, aria, card, legend, menu, plot, scrolled
+from dashboard.frame.cards import LIVE, aria, beside, card, legend, marked, menu, plot, scrolled, switch
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_step, _explore_strategies, _explore_tasks
@@ -35,7 +35,6 @@ def add(app: Dash, store: Store) -> Page:
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         tab = secrets.token_hex(8)
         parts = _explore_step.opened(store, tab, now, baseline)
-        pane: dict[str, Any] = {"data-pane": "answer"}
         return html.Div(
             [
                 dcc.Store(id="configuration"),
@@ -57,7 +56,7 @@ def add(app: Dash, store: Store) -> Page:
                         html.Div(id="detail", **LIVE),
                         html.Button("Controls", id="to-controls"),
                     ],
-                    id="results", **pane,
+                    id="results", **marked(pane="answer"),
                 ),
             ],
             className="explore",
@@ -95,8 +94,8 @@ def _top(parts: Mapping[str, Any]) -> list[Any]:
 
 
 def _tab(pane: str, title: str) -> Any:
-    more: dict[str, Any] = {"aria-selected": str(pane == "answer").lower(), "aria-controls": pane, "data-pane": pane}
-    return html.Button(title, id=f"tab-{pane}", role="tab", **more)
+    more: dict[str, Any] = {"aria-selected": str(pane == "answer").lower(), "aria-controls": pane}
+    return html.Button(title, id=f"tab-{pane}", role="tab", **more, **marked(pane=pane))
 
 
 def _pane(name: str, cards: list[Any]) -> Any:
@@ -110,9 +109,8 @@ def _timeline() -> Any:
         id="find-layer", placeholder="find a layer  /", searchable=True, clearable=True, size="xs", w=170, data=[],
         **aria("Find a layer"),
     )  # fmt: skip
-    keys = legend()
     controls = [
-        keys,
+        legend(),
         find,
         dmc.Button("Critical chain", id="critical", size="compact-xs", variant="default"),
         dmc.Button("Fit", id="fit", size="compact-xs", variant="default"),
@@ -126,31 +124,21 @@ def _timeline() -> Any:
         "drag moves · wheel zooms after a click · shift-drag marks · W A S D F M N P C · ? for help",
         className="figure-note",
     )
-    return card(
-        "timeline-card",
-        "Timeline",
-        [canvas, hint],
-        controls=controls,
-        formats=("png",),
-    )
+    return card("timeline-card", "Timeline", [canvas, hint], controls=controls, formats=("png",))
 
 
 def _three() -> Any:
-    balance = dmc.SegmentedControl(
-        id="balance-by", data=["device", "layer"], value="device", size="xs", **aria("Load balance by")
-    )
-    phase = dmc.SegmentedControl(id="phase", data=_PHASES, value="all", size="xs", **aria("Phase"))
-    scale = dmc.SegmentedControl(id="scale", data=["lin", "log"], value="lin", size="xs", **aria("Colour scale"))
-    by = dmc.SegmentedControl(
-        id="split-by", data=["step", "device"], value="step", size="xs", **aria("Where the step goes by")
-    )
+    balance = switch("balance-by", "Load balance by", ["device", "layer"], "device")
+    phase = switch("phase", "Phase", _PHASES, "all")
+    scale = switch("scale", "Colour scale", ["lin", "log"], "lin")
+    by = switch("split-by", "Where the step goes by", ["step", "device"], "step")
     sent = plot("traffic-graph", 260, "Bytes from each device to each other")
     cards = [
         card("balance", "Load balance", [plot("balance-graph", 260, "Compute over the mean")], controls=[balance]),
         card("traffic", "Traffic", [sent], controls=[phase, scale]),
         card("split", "Where the step goes", [plot("split-graph", 260, "Device time by use")], controls=[by]),
     ]
-    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm", className="figures-three")
+    return beside(cards, className="figures-three")
 
 
 def _strategies(parts: Mapping[str, Any]) -> Any:
@@ -165,5 +153,4 @@ def _two() -> Any:
         card("memory", "Peak memory per device", [plot("memory-graph", 280, "Peak memory of each device")]),
         card("topology", "Network: how busy each link was", [tree]),
     ]
-    two = dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
-    return dmc.Stack([two, card("links", "Link utilisation over the step", [use])], gap="sm")
+    return dmc.Stack([beside(cards), card("links", "Link utilisation over the step", [use])], gap="sm")

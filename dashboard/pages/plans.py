@@ -12,17 +12,19 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dashboard.figures.plans import steps
 from dashboard.figures.style import Figure, message
 from dashboard.figures.sweep import quantity_over_parameters, trade_off
-from dashboard.frame.cards import LIVE, card, graph
+from dashboard.frame.cards import LIVE, beside, card, choice, graph, page
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, share_column, table
-from dashboard.state.configuration import RECOMPUTATION, Configuration
+from dashboard.state.configuration import DEGREES, RECOMPUTATION, Configuration
 from dashboard.state.inventory import label
-from dashboard.state.plans import DEGREES, Plans, Ranked, Row
+from dashboard.state.plans import Plans, Ranked, Row
 from dashboard.state.store import Store
 from dashboard.words.sweep import QUANTITIES, interval
 from simulator.units import format_bytes, format_time
 
 ANY = "any"
+PARTS = ("data", *DEGREES, "chunks")
+"""What a grid is cut into, as its name says it."""
 PATIENCE_S = 0.6
 """An answer without news is held back so long, so that the first rows are on the page as soon as they are known."""
 
@@ -96,7 +98,7 @@ def title(row: Row) -> str:
     """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3".
 
     Those of a measured profile have a name, and a schedule."""
-    degrees = [f"{name} {row[name]}" for name in DEGREES if row.get(name, 1) > 1]
+    degrees = [f"{name} {row[name]}" for name in PARTS if row.get(name, 1) > 1]
     named = " × ".join(degrees) if "data" in row else " ".join([row["strategy"], *degrees])
     zero = f", ZeRO-{row['zero_stage']}" if row["zero_stage"] else ""
     zero += f" in groups of {row['shard_group']}" if row["shard_group"] else ""
@@ -109,7 +111,7 @@ def best_of_splits(rows: Sequence[Row]) -> list[Row]:
     """The first of each split: rows that differ in ZeRO, micro-batches and recomputation alone have one."""
     first: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        first.setdefault((row["strategy"], *(row.get(name) for name in DEGREES)), row)
+        first.setdefault((row["strategy"], *(row.get(name) for name in PARTS)), row)
     return list(first.values())
 
 
@@ -159,36 +161,28 @@ def _page(now: Configuration, tokens: bool) -> Any:
     filters = [
         dmc.Switch(id="plans-fits", label="only what fits", checked=True, size="sm"),
         dmc.Switch(id="plans-splits", label="one row a split", checked=False, size="sm"),
-        _filter("plans-zero", "ZeRO stage", ["0", "1", "2", "3"]),
-        _filter("plans-recomputation", "Recomputation", list(RECOMPUTATION)),
+        choice("plans-zero", "ZeRO stage", [ANY, "0", "1", "2", "3"], ANY, 130),
+        choice("plans-recomputation", "Recomputation", [ANY, *RECOMPUTATION], ANY, 130),
     ]
-    return html.Main(
-        dmc.Stack([
-            html.H1("Plans", className="page-title"),
-            html.Div(f"Every plan of {label(now.profile)} on {now.devices} × {label(now.cluster)}, by its step; model, "
-                     "machine and batch are those of Explore.", className="figure-note"),
-            dcc.Store(id="plans-base", data=now.query()),
-            dcc.Store(id="plans-seen"),
-            dcc.Interval(id="plans-tick", interval=200),
-            html.Div(id="plans-words", **LIVE),
-            dmc.Group(filters, gap="md", align="end"),
-            card("plans-table", "Plans (click one for its command)",
-                 [_table(tokens), html.Div(id="plans-picked", **LIVE)], formats=()),
-            dmc.SimpleGrid([
-                card("plans-steps", "The best, with their 90% ranges",
-                     [graph("plans-steps-graph", 300, "Steps of the best plans with their 90% ranges")]),
-                card("plans-trade", "Step against memory",
-                     [graph("plans-trade-graph", 300, "Peak memory of each plan over its step")]),
-                card("plans-grid", "Shortest step by degrees",
-                     [graph("plans-grid-graph", 300, "Shortest step by tensor and pipeline degree")]),
-            ], cols={"base": 1, "lg": 3}, spacing="sm"),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
-
-
-def _filter(name: str, title: str, values: Sequence[str]) -> Any:
-    return dmc.Select(id=name, label=title, data=[ANY, *values], value=ANY, allowDeselect=False, size="xs", w=130)
+    return page("Plans", [
+        html.Div(f"Every plan of {label(now.profile)} on {now.machine}, by its step; model, machine and batch are "
+                 "those of Explore.", className="figure-note"),
+        dcc.Store(id="plans-base", data=now.query()),
+        dcc.Store(id="plans-seen"),
+        dcc.Interval(id="plans-tick", interval=200),
+        html.Div(id="plans-words", **LIVE),
+        dmc.Group(filters, gap="md", align="end"),
+        card("plans-table", "Plans (click one for its command)",
+             [_table(tokens), html.Div(id="plans-picked", **LIVE)], formats=()),
+        beside([
+            card("plans-steps", "The best, with their 90% ranges",
+                 [graph("plans-steps-graph", 300, "Steps of the best plans with their 90% ranges")]),
+            card("plans-trade", "Step against memory",
+                 [graph("plans-trade-graph", 300, "Peak memory of each plan over its step")]),
+            card("plans-grid", "Shortest step by degrees",
+                 [graph("plans-grid-graph", 300, "Shortest step by tensor and pipeline degree")]),
+        ]),
+    ])  # fmt: skip
 
 
 def _table(tokens: bool) -> Any:

@@ -12,7 +12,7 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, facts, graph
+from dashboard.frame.cards import aria, card, choice, facts, graph, page
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, table
@@ -65,23 +65,17 @@ def add(app: Dash, store: Store) -> Page:
 
 
 def _page(store: Store, now: Configuration) -> Any:
-    choice = dmc.Select(
-        id="shown-profile", label="Profile", data=profile_options(store), value=now.profile, allowDeselect=False, w=280,
-    )  # fmt: skip
+    which = choice("shown-profile", "Profile", profile_options(store), now.profile, 280)
     link = dcc.Link("Explore this profile", id="explore-profile", href="/", className="nav-link")
     layer = dmc.Select(id="scaling-layer", data=[], searchable=True, size="xs", w=190, **aria("Layer"))
-    return html.Main(
-        dmc.Stack([
-            html.H1("Profiles", className="page-title"),
-            dmc.Group([choice, link], align="end"),
-            html.Div(id="provenance"),
-            card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
-            card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
-                 controls=[layer]),
-            card("layers-card", "Layers", [_grid()], formats=()),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
+    return page("Profiles", [
+        dmc.Group([which, link], align="end"),
+        html.Div(id="provenance"),
+        card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
+        card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
+             controls=[layer]),
+        card("layers-card", "Layers", [_grid()], formats=()),
+    ])  # fmt: skip
 
 
 def _grid() -> Any:

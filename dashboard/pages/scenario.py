@@ -10,12 +10,11 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, tiles
+from dashboard.frame.cards import LIVE, card, choice, graph, page, plain_table, switch, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, table
 from dashboard.state.configuration import Configuration
-from dashboard.state.inventory import label
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
@@ -70,36 +69,21 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
         return selected_rows[0]["id"] if selected_rows else no_update
 
 
-def _options(store: Store) -> list[dict[str, str]]:
-    return [{"value": key, "label": label(key)} for key in store.scenarios.everything()]
-
-
 def _page(store: Store, own: Mapping[str, str]) -> Any:
-    options = _options(store)
-    known = [option["value"] for option in options]
-    value = own.get("scenario") if own.get("scenario") in known else next(iter(known), None)
-    policy = own.get("policy") if own.get("policy") in POLICIES else POLICIES[0]
-    which = dmc.Select(id="scenario", label="Scenario", data=options, value=value, w=220, size="xs",
-                       allowDeselect=False)  # fmt: skip
-    how = dmc.SegmentedControl(id="policy", data=list(POLICIES), value=policy, size="xs", **aria("Policy"))
+    known, policy = store.scenarios, own.get("policy", "")
+    which = choice("scenario", "Scenario", known.options(), known.shown(own.get("scenario")), 220)
+    how = switch("policy", "Policy", list(POLICIES), policy if policy in POLICIES else POLICIES[0])
     figure = graph("throughput-graph", 380, "Samples per second over time, with the events of the table below")
-    return html.Main(
-        dmc.Stack([
-            dcc.Store(id="own-names", data=["scenario", "policy", "incident"]),
-            dcc.Store(id="incident", data=own.get("incident")),
-            dmc.Group([
-                html.H1("Scenario: membership changes", className="page-title"),
-                which,
-            ], justify="space-between", align="end"),
-            html.Div(id="scenario-summary", className="detail", **LIVE),
-            html.Div(id="scenario-kpis", className="kpis"),
-            card("throughput", "Throughput and devices over time (numbers: events below)", 
-                 [figure, html.Div(id="incident-summary", className="detail", **LIVE)], controls=[how]),
-            card("incidents-card", "What each event cost (click or space: mark it above)", [_grid()], formats=()),
-            card("policies-card", "Policies side by side", [html.Div(id="policies")], formats=()),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
+    parts = [
+        dcc.Store(id="incident", data=own.get("incident")),
+        html.Div(id="scenario-summary", className="detail", **LIVE),
+        html.Div(id="scenario-kpis", className="kpis"),
+        card("throughput", "Throughput and devices over time (numbers: events below)",
+             [figure, html.Div(id="incident-summary", className="detail", **LIVE)], controls=[how]),
+        card("incidents-card", "What each event cost (click or space: mark it above)", [_grid()], formats=()),
+        card("policies-card", "Policies side by side", [html.Div(id="policies")], formats=()),
+    ]  # fmt: skip
+    return page("Scenario: membership changes", parts, which, ["scenario", "policy", "incident"])
 
 
 def _summary(simulated: SimulatedScenario) -> str:
@@ -120,20 +104,20 @@ def _kpis(simulated: SimulatedScenario, policy: str) -> list[Kpi]:
     name, other = next((name, compared) for name, compared in simulated.accounts.items() if name != policy)
     again = account.lost_samples + account.repeated_samples
     cost = f"${_dollars(account):,.2f}" if account.dollars and account.samples else "no prices"
-    rows = [
-        ("Samples trained", f"{account.samples:,}", float(account.samples), float(other.samples), True),
-        ("Mean throughput", f"{_mean(account):,.1f} /s", _mean(account), _mean(other), True),
-        ("Lost to events", format_duration(account.lost_s), account.lost_s, other.lost_s, False),
-        ("Checkpoints", format_duration(account.spent_s("checkpoint")), account.spent_s("checkpoint"),
-         other.spent_s("checkpoint"), False),
-        ("Samples again", f"{again:,}", float(again), float(other.lost_samples + other.repeated_samples), False),
-        ("Per million samples", cost, _dollars(account), _dollars(other), False),
-    ]  # fmt: skip
-    kpis = []
-    for title, value, present, baseline, more in rows:
+
+    def kpi(title: str, value: str, present: float, baseline: float, *, more: bool = False) -> Kpi:
         change, tone = difference(present, baseline, more=more)
-        kpis.append(Kpi(label=title, value=value, hint=f"against policy {name}", change=change, tone=tone))
-    return kpis
+        return Kpi(label=title, value=value, hint=f"against policy {name}", change=change, tone=tone)
+
+    return [
+        kpi("Samples trained", f"{account.samples:,}", float(account.samples), float(other.samples), more=True),
+        kpi("Mean throughput", f"{_mean(account):,.1f} /s", _mean(account), _mean(other), more=True),
+        kpi("Lost to events", format_duration(account.lost_s), account.lost_s, other.lost_s),
+        kpi("Checkpoints", format_duration(account.spent_s("checkpoint")), account.spent_s("checkpoint"),
+            other.spent_s("checkpoint")),
+        kpi("Samples again", f"{again:,}", float(again), float(other.lost_samples + other.repeated_samples)),
+        kpi("Per million samples", cost, _dollars(account), _dollars(other)),
+    ]  # fmt: skip
 
 
 def _mean(account: Account) -> float:

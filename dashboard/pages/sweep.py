@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -20,9 +19,8 @@ from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import QUANTITIES, axis_title, best_by_value, interval
-from simulator.owned_files import temporary_folder
 from simulator.sweep.chart import value_text
-from simulator.sweep.export import write_csv
+from simulator.sweep.export import csv_text
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -67,11 +65,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
             number = sweeps.start(store.read(base)[0], strategies or [], values)
             return number, [*own, number], None
         except (ValueError, LookupError) as error:
-            return (
-                no_update,
-                no_update,
-                dmc.Alert(str(error), title="That cannot be swept", color="red", variant="light"),
-            )
+            alert = dmc.Alert(str(error), title="That cannot be swept", color="red", variant="light")
+            return no_update, no_update, alert
 
     @app.callback(
         Output("sweep", "data", allow_duplicate=True),
@@ -234,13 +229,8 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
         if sweep is None:
             abort(404, f"there is no table sweep/{number}.csv (any more)")
         rows = sorted(sweep.rows, key=lambda row: int(row["number"]))  # they come in the order in which they are done
-        names = dict.fromkeys(name for row in rows for name in row)
-        with temporary_folder() as folder:
-            path = Path(folder) / "sweep.csv"
-            write_csv([{name: row.get(name) for name in names} for row in rows], path)
-            content = path.read_bytes()
         disposition = f'attachment; filename="sweep-{number}.csv"'
-        return Response(content, mimetype="text/csv", headers={"Content-Disposition": disposition})
+        return Response(csv_text(rows), mimetype="text/csv", headers={"Content-Disposition": disposition})
 
 
 def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:

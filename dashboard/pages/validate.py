@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
+from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
-from dashboard.frame.cards import LIVE, aria, card, graph, plain_table, scrolled, tiles
+from dashboard.frame.cards import LIVE, beside, card, choice, graph, page, plain_table, scrolled, switch, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.frame.tables import column, share_column, table
 from dashboard.pages._validate_words import details, kpis, machine, rows
 from dashboard.state.configuration import Configuration
-from dashboard.state.inventory import label
 from dashboard.state.published import PublishedSet, published_sets
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, Stored, grouped
@@ -65,14 +64,8 @@ def _add_figures(app: Dash, store: Store) -> None:
         stored = _stored(store, key)
         outcomes = _outcomes(store, key)
         if stored is None or not outcomes:
-            return (
-                [],
-                "No validation is stored: drop one here, or make one with `shardscope validate`.",
-                [],
-                no_update,
-                [],
-                None,
-            )
+            missing = "No validation is stored: drop one here, or make one with `shardscope validate`."
+            return [], missing, [], no_update, [], None
         names = [outcome.case.name for outcome in outcomes]
         columns = _columns(
             intervals=any(outcome.interval_s is not None for outcome in outcomes),
@@ -113,66 +106,45 @@ def _outcomes(store: Store, key: str | None) -> Sequence[ValidatedRun]:
     return () if stored is None else sorted(stored.validation.outcomes, key=lambda outcome: -abs(outcome.error))
 
 
-def _options(store: Store) -> list[dict[str, str]]:
-    return [{"value": key, "label": label(key)} for key in store.validations.everything()]
-
-
 def _page(store: Store, own: Mapping[str, str]) -> Any:
-    options = _options(store)
-    known = [option["value"] for option in options]
-    value = own.get("validation") if own.get("validation") in known else next(iter(known), None)
-    by = own.get("by") if own.get("by") in GROUPINGS else next(iter(GROUPINGS))
-    run = dmc.Select(
-        id="validate-run", label="Run  /", data=[], value=own.get("run"), searchable=True, w=400, size="xs",
-        allowDeselect=False,
-    )  # fmt: skip
-    which = dmc.Select(
-        id="validation", label="Validation", data=options, value=value, w=190, size="xs", allowDeselect=False
-    )
-    return html.Main(
-        dmc.Stack([
-            dcc.Store(id="own-names", data=["validation", "run", "by"]),
-            dmc.Group([
-                html.H1("Validate: predicted against actual", className="page-title"),
-                dmc.Group([which, run], align="end", gap="sm"),
-            ], justify="space-between", align="end"),
-            html.Div(id="validate-kpis", className="kpis"),
-            _above(str(by)),
-            html.Div(id="validate-details", **LIVE),
-            _below(),
-            _published(),
-            card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
-            html.Div(id="validate-machine", className="figure-note"),
-        ], gap="sm"),
-        className="page",
-    )  # fmt: skip
+    known, by = store.validations, own.get("by", "")
+    which = choice("validation", "Validation", known.options(), known.shown(own.get("validation")), 190)
+    run = choice("validate-run", "Run  /", [], own.get("run"), 400, searchable=True)
+    parts = [
+        html.Div(id="validate-kpis", className="kpis"),
+        _above(by if by in GROUPINGS else next(iter(GROUPINGS))),
+        html.Div(id="validate-details", **LIVE),
+        _below(),
+        _published(),
+        card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
+        html.Div(id="validate-machine", className="figure-note"),
+    ]
+    controls = dmc.Group([which, run], align="end", gap="sm")
+    return page("Validate: predicted against actual", parts, controls, ["validation", "run", "by"])
 
 
 def _above(by: str) -> Any:
-    grouping = dmc.SegmentedControl(
-        id="validate-by", data=list(GROUPINGS), value=by, size="xs", **aria("Group runs by")
-    )
+    grouping = switch("validate-by", "Group runs by", list(GROUPINGS), by)
     scatter = graph("scatter-graph", 400, "Predicted against actual step times; the table below holds the same")
     bars = graph("errors-graph", 400, "Signed error of each run, worst first in each group; the table holds the same")
     cards = [
         card("scatter", "Step time: predicted against actual", [scatter]),
         card("errors", "Signed error of each run (above: the group's mean off)", [bars], controls=[grouping]),
     ]
-    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 2}, spacing="sm")
+    return beside(cards)
 
 
 def _below() -> Any:
     titles = {"volume": "Volume: error over bytes sent", "memory-error": "Memory: error over peak of the fullest rank",
               "load": "Step: error over the machine's load"}  # fmt: skip
-    cards = [card(name, title, [graph(f"{name}-graph", 230, title)]) for name, title in titles.items()]
-    return dmc.SimpleGrid(cards, cols={"base": 1, "lg": 3}, spacing="sm")
+    return beside([card(name, title, [graph(f"{name}-graph", 230, title)]) for name, title in titles.items()])
 
 
 def _published() -> Any:
     """What the runs above cannot say: how near predictions come on GPUs."""
     sets = published_sets()
-    drawn = graph("published-graph", 300, "Predicted against measured steps on GPUs; the table beside it sums them up")
-    drawn.children.figure = published_steps(sets)
+    words = "Predicted against measured steps on GPUs; the table beside it sums them up"
+    drawn = graph("published-graph", 300, words, published_steps(sets))
     rows = [
         [_set_name(each, LINES[i % 8]), f"{each.steps}",
          f"{each.failed}", f"{each.median:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
@@ -180,7 +152,7 @@ def _published() -> Any:
     ]  # fmt: skip
     titles = ("measured by others", "steps", "refused", "median off", "bias", "worst")
     summed = html.Div(plain_table(titles, rows), **scrolled("Measured by others", "tasks-table"))
-    body = dmc.SimpleGrid([drawn, summed], cols={"base": 1, "lg": 2}, className="columns")
+    body = beside([drawn, summed], className="columns")
     return card("published", "On GPUs: steps that others measured and published", [body])
 
 

@@ -12,7 +12,7 @@ from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, SHARES_STATES, TIERS, Configuration
 from dashboard.state.hardware import sequence_length
-from dashboard.state.measures import Share, shares
+from dashboard.state.measures import Share
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.sizes import degrees
 from dashboard.state.store import Store
@@ -37,14 +37,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedMove:
-    """A move with the simulated step, in seconds, the bytes that it moves, its interval as of Glance, and whether it
-    fits into memory."""
+    """A move and what it comes to."""
 
     move: Move
-    step_s: float
-    total_bytes: float
-    interval_s: tuple[float, float] | None
-    fits: bool
+    glance: Glance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +145,8 @@ def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
         seen = (store.glance if waits else store.desk.glance)(move.configuration)
         settings += not move.hardware and seen is not None
         if seen is not None and seen.ran and _helps(seen, outcome):
-            helpful.append(SimulatedMove(
-                move=move, step_s=seen.step_s, total_bytes=seen.total_bytes, interval_s=seen.interval_s, fits=seen.fits,
-            ))  # fmt: skip
-    helpful.sort(key=lambda each: (not each.fits, round(log(each.step_s) / AS_LONG), each.total_bytes))
+            helpful.append(SimulatedMove(move=move, glance=seen))
+    helpful.sort(key=lambda each: _order(each.glance))
     return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
 
@@ -172,10 +166,13 @@ def _of_table(store: Store, outcome: Outcome, tried: Sequence[Move]) -> Iterator
 
 def largest_loss(outcome: Outcome) -> Share | None:
     """The largest share of device time that is not compute, None without a run or a loss."""
-    if outcome.run is None or outcome.cluster is None:
-        return None
-    lost = [share for share in shares(outcome.run, outcome.cluster).total if share.lost and share.ratio > 0.005]
+    total = outcome.shares.total if outcome.shares else ()
+    lost = [share for share in total if share.lost and share.ratio > 0.005]
     return max(lost, key=lambda share: share.ratio, default=None)
+
+
+def _order(simulated: Glance) -> tuple[bool, int, float]:
+    return not simulated.fits, round(log(simulated.step_s) / AS_LONG), simulated.total_bytes
 
 
 def _helps(simulated: Glance, outcome: Outcome) -> bool:

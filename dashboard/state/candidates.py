@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,10 +10,10 @@ from math import inf
 
 import numpy as np
 
+from dashboard.state.flows import payload
 from partitioners._judge import judge
 from simulator.cluster import Cluster
 from simulator.plan import Plan
-from simulator.run import LoweredPlan
 from simulator.taskgraph import TaskGraph
 
 
@@ -30,7 +29,6 @@ class Candidate:
     best: bool
 
 
-_recording = threading.Lock()
 _PAUSE_S, _SHARE = 1.5, 0.1
 """Seconds between two best plans that are told of, and the most of a search's time that telling may take."""
 
@@ -50,22 +48,14 @@ def recorded_candidates(
     """Append every plan that a search simulates meanwhile to `kept`; after within_s raise SearchOverError in it.
 
     tell: is told of the best plan so far, now and then.
-
-    The judge of the searches keeps its best plan alone, so its simulation is wrapped. One thread at a time records;
-    others go on without.
     """
-    if not _recording.acquire(blocking=False):
-        yield
-        return
-    judged = judge.Judge._simulated
     until_s, again_s = time.monotonic() + within_s, 0.0
     best: judge.Verdict | None = None
     announced: judge.Verdict | None = None
 
-    def recorded(self: judge.Judge, known: LoweredPlan, plan: Plan, label: str) -> judge.Verdict:
+    def record(verdict: judge.Verdict, label: str, is_best: bool) -> None:
         nonlocal best, announced, again_s
-        verdict = judged(self, known, plan, label)
-        kept.append(_candidate(known.graph, cluster, label, verdict.step_s, verdict is self.best))
+        kept.append(_candidate(verdict.graph, cluster, label, verdict.step_s, is_best))
         best = verdict if verdict.beats(best) else best
         began_s = time.monotonic()
         if tell is not None and best is not None and best is not announced and began_s >= again_s:
@@ -74,26 +64,21 @@ def recorded_candidates(
             again_s = began_s + max(_PAUSE_S, (time.monotonic() - began_s) / _SHARE)
         if time.monotonic() > until_s and best is not None:
             raise SearchOverError(best.plan)
-        return verdict
 
-    judge.Judge._simulated = recorded  # type: ignore[method-assign]
+    before = judge.watching.set(record)
     try:
         yield
     finally:
-        judge.Judge._simulated = judged  # type: ignore[method-assign]
-        _recording.release()
+        judge.watching.reset(before)
 
 
 def _candidate(graph: TaskGraph, cluster: Cluster, label: str, step_s: float, best: bool) -> Candidate:
-    hosts = [device.host for device in cluster.devices]
-    crossing = [sum(hosts[a] != hosts[b] for a, b in route.pairs) for route in graph.routes]
-    pairs = np.array([[len(route.pairs), n] for route, n in zip(graph.routes, crossing, strict=True)] + [[0, 0]])
-    total, between = (graph.bytes[:, None] * pairs[graph.route]).sum(axis=0).tolist()
+    inside, between = payload(graph, cluster).sum(axis=0).tolist()
     computes = ~graph.is_transfer
     loads = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=cluster.workers)
     mean = float(loads[: cluster.workers].mean())
     ratio = float(loads[: cluster.workers].max()) / mean if mean else 1.0
     return Candidate(
-        label=label or "a change of the best", total_bytes=total, between_bytes=between, step_s=step_s,
+        label=label or "a change of the best", total_bytes=inside + between, between_bytes=between, step_s=step_s,
         load_balance_ratio=ratio, best=best,
     )  # fmt: skip

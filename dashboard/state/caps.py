@@ -40,12 +40,7 @@ def require_small(configuration: Configuration, profile: Profile) -> None:
     if searches(now.strategy) or now.strategy in SHARES_STATES:
         return  # replicas that are equal are simulated once: the plan says how many tasks that takes
     each = 1 if now.strategy in WHOLE else now.devices
-    tasks = 2 * len(profile.layers) * each * (now.microbatches or 1)
-    if tasks > MOST_TASKS:
-        raise InputError(
-            f"the step has at least {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches "
-            "or devices, or run it with the command under Export"
-        )
+    _require_tasks(2 * len(profile.layers) * each * (now.microbatches or 1), "at least ")
 
 
 def is_counted(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
@@ -64,21 +59,19 @@ def require_size(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtim
     tasks = _most_tasks(profile, plan)
     if tasks <= MOST_TASKS:
         return
-    first, second = (replace(plan, microbatches=count) for count in (1, 2))
-    if _most_tasks(profile, first) <= MOST_LOWERED and plan.microbatches > 1:
-        with_one, with_two = (len(lower(ShardedModel(profile, part), cluster, runtime)) for part in (first, second))
-        tasks = with_one + (plan.microbatches - 1) * (with_two - with_one)
-    elif _most_tasks(profile, first) <= MOST_LOWERED:
-        tasks = len(lower(ShardedModel(profile, plan), cluster, runtime))
-    require_tasks(tasks)
+    few = [replace(plan, microbatches=count) for count in (1, 2) if count <= plan.microbatches]
+    if _most_tasks(profile, few[0]) <= MOST_LOWERED:
+        counted = [len(lower(ShardedModel(profile, part), cluster, runtime)) for part in few]
+        tasks = counted[0] + (plan.microbatches - 1) * (counted[-1] - counted[0])
+    _require_tasks(tasks)
 
 
-def require_tasks(tasks: int) -> None:
+def _require_tasks(tasks: int, about: str = "") -> None:
     """Raise InputError for a step of too many tasks."""
     if tasks > MOST_TASKS:
         raise InputError(
-            f"the step has {tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches or "
-            "devices, or run it with the command under Export"
+            f"the step has {about}{tasks:,} tasks: this page simulates up to {MOST_TASKS:,}; use fewer micro-batches "
+            "or devices, or run it with the command under Export"
         )
 
 

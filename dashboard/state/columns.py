@@ -89,8 +89,8 @@ def _column(profile: Profile, plan: Plan, stretch: Stretch) -> Column:
         title=stretch.title,
         layers=stretch.layers,
         lanes=tuple(_glyphs(profile, plan, lane) for lane in stretch.lanes),
-        lane_layers=tuple(tuple(layer for chain in lane for layer in chain.layers) for lane in stretch.lanes),
-        join=stretch.join.layers if stretch.join else (),
+        lane_layers=tuple(tuple(layer for chain in lane for layer in chain) for lane in stretch.lanes),
+        join=stretch.join,
         skips=stretch.skips,
         open_lanes=stretch.open_lanes,
     )
@@ -100,7 +100,7 @@ def _glyphs(profile: Profile, plan: Plan, lane: Sequence[Chain]) -> tuple[Glyph,
     glyphs: list[tuple[float, Glyph]] = []
     for split, same in groupby(lane, key=lambda chain: _split_of(profile, plan, chain)):
         chains = list(same)
-        layers = tuple(layer for chain in chains for layer in chain.layers)
+        layers = tuple(layer for chain in chains for layer in chain)
         weight = sum(seconds_of(profile, chain) for chain in chains)
         glyphs.append((weight, Glyph(layers=layers, splits=(split,))))
     if len(glyphs) <= MOST_BESIDE:
@@ -110,7 +110,7 @@ def _glyphs(profile: Profile, plan: Plan, lane: Sequence[Chain]) -> tuple[Glyph,
 
 def _split_of(profile: Profile, plan: Plan, chain: Chain) -> Split:
     """The split of the layer of a chain that computes the longest."""
-    heaviest = max(chain.layers, key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
+    heaviest = max(chain, key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
     return effective_split(plan.placements[profile.layers[heaviest].name])
 
 
@@ -193,11 +193,8 @@ def _range_title(first: str, last: str) -> str:
 
 def _neighbours_joined(profile: Profile, columns: list[Column]) -> list[Column]:
     """The two neighbours that compute the least as one column of one lane."""
-
-    def seconds(column: Column) -> float:
-        return seconds_of(profile, Chain(layers=column.layers))
-
-    at = min(range(len(columns) - 1), key=lambda i: seconds(columns[i]) + seconds(columns[i + 1]))
+    seconds = [seconds_of(profile, column.layers) for column in columns]
+    at = min(range(len(columns) - 1), key=lambda i: seconds[i] + seconds[i + 1])
     pair = columns[at : at + 2]
     glyphs = [glyph for column in pair for lane in column.lanes for glyph in lane]
     splits = tuple(dict.fromkeys(split for glyph in glyphs for split in glyph.splits))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
+from dashboard.state.inventory import label
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
@@ -16,9 +17,11 @@ VERSION = "1"
 MOST_DEVICES = 1024
 MOST_SAMPLES = 65536
 MOST_MICROBATCHES = 1024
-MOST_CHUNKS = 64
 TIERS = ("inter", "intra")
 """Tiers of links whose bandwidth and latency have a control each; an uploaded cluster may have others."""
+FACTORS = ("inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed")
+"""Fields that multiply what the cluster says."""
+DEGREES = ("tensor", "pipeline", "context", "expert")
 OWN = "own"
 """The schedule that the strategy itself chooses, and the optimizer that `simulate` takes."""
 RECOMPUTATION = ("none", "selective", "op", "full")
@@ -69,6 +72,16 @@ class Configuration:
     recomputation: str = "none"
     plan: str = ""
 
+    @property
+    def planner(self) -> str:
+        """What makes its plan: the strategy, or the uploaded plan, by name."""
+        return f"plan {label(self.plan)}" if self.plan else self.strategy
+
+    @property
+    def machine(self) -> str:
+        """e.g. "8 × dgx-h100"."""
+        return f"{self.devices} × {label(self.cluster)}"
+
     def link_factors(self, tier: str) -> tuple[float, float]:
         """(factor on the bandwidth, factor on the latency) of a tier's links; 1 for a tier without controls."""
         if tier not in TIERS:
@@ -111,18 +124,45 @@ def from_values(written: Mapping[str, Any], default: Configuration) -> tuple[Con
 Reader = Callable[[Any], tuple[Any, str]]
 
 
-def _number(name: str, low: float, high: float, whole: bool = False, optional: bool = False) -> Reader:
-    """Reads a number and clamps it into [low, high], with a note when that changed it."""
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """The numbers that a field takes. optional: nothing, too, which leaves it to the strategy or the profile."""
+
+    low: float
+    high: float
+    whole: bool = True
+    optional: bool = False
+
+
+NUMBERS: Mapping[str, NumberRange] = {
+    "devices": NumberRange(1, MOST_DEVICES),
+    "batch_size": NumberRange(1, MOST_SAMPLES, optional=True),
+    "microbatches": NumberRange(1, MOST_MICROBATCHES, optional=True),
+    **dict.fromkeys(FACTORS, NumberRange(1 / 1024, 1024, whole=False)),
+    "imbalance": NumberRange(0.005, 1.0, whole=False, optional=True),
+    "effort": NumberRange(0.02, 1.0, whole=False),
+    "seed": NumberRange(0, 10**6),
+    **dict.fromkeys(DEGREES, NumberRange(1, MOST_DEVICES)),
+    "chunks": NumberRange(0, 64),
+    "shard_group": NumberRange(0, MOST_DEVICES),
+    "zero_stage": NumberRange(0, 3),
+}
+"""The fields that are numbers."""
+
+
+def _number(name: str) -> Reader:
+    """Reads a number and clamps it into its range, with a note when that changed it."""
+    taken = NUMBERS[name]
 
     def read(raw: Any) -> tuple[float | None, str]:
-        if optional and raw in ("", None, "auto"):
+        if taken.optional and raw in ("", None, "auto"):
             return None, ""
         value = float(raw)
         if value != value:
             raise ValueError("not a number")
-        kept = min(max(value, low), high)
+        kept = min(max(value, taken.low), taken.high)
         note = "" if kept == value else f"{name} {value:g} is out of range; using {kept:g}"
-        return (round(kept) if whole else kept), note
+        return (round(kept) if taken.whole else kept), note
 
     return read
 
@@ -161,29 +201,14 @@ _READERS: Mapping[str, Reader] = {
     "profile": _identity,
     "cluster": _cluster,
     "strategy": _one_of(_strategies),
-    "devices": _number("devices", 1, MOST_DEVICES, whole=True),
-    "batch_size": _number("batch_size", 1, MOST_SAMPLES, whole=True, optional=True),
-    "microbatches": _number("microbatches", 1, MOST_MICROBATCHES, whole=True, optional=True),
     "schedule": _one_of(lambda: (OWN, *SCHEDULES)),
     "collective": _one_of(collectives.names),
     "overlap": _switch,
     "optimizer": _one_of(lambda: (OWN, *OPTIMIZERS)),
-    **{name: _number(name, 1 / 1024, 1024) for name in (
-        "inter_bandwidth", "inter_latency", "intra_bandwidth", "intra_latency", "speed"
-    )},
-    "imbalance": _number("imbalance", 0.005, 1.0, optional=True),
-    "effort": _number("effort", 0.02, 1.0),
-    "seed": _number("seed", 0, 10**6, whole=True),
-    "tensor": _number("tensor", 1, MOST_DEVICES, whole=True),
-    "pipeline": _number("pipeline", 1, MOST_DEVICES, whole=True),
-    "context": _number("context", 1, MOST_DEVICES, whole=True),
-    "expert": _number("expert", 1, MOST_DEVICES, whole=True),
-    "chunks": _number("chunks", 0, MOST_CHUNKS, whole=True),
-    "shard_group": _number("shard_group", 0, MOST_DEVICES, whole=True),
-    "zero_stage": _number("zero_stage", 0, 3, whole=True),
     "recomputation": _one_of(lambda: RECOMPUTATION),
     "plan": _identity,
-}  # fmt: skip
+    **{name: _number(name) for name in NUMBERS},
+}
 
 
 def _text(value: Any) -> str:

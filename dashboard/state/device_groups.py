@@ -59,11 +59,6 @@ def _groups(cluster: Cluster, devices: tuple[int, ...], most: int) -> tuple[Devi
     return tuple(groups)
 
 
-def group_of(groups: tuple[DeviceGroup, ...], device: int) -> int | None:
-    """The number of the group that holds a device."""
-    return next((number for number, group in enumerate(groups) if device in group.devices), None)
-
-
 def slowest(groups: tuple[DeviceGroup, ...], report: Report) -> tuple[int, ...]:
     """The device of each group that computes the longest."""
     seconds = np.array([device.compute_s for device in report.devices])

@@ -66,7 +66,8 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
     """The flows of a simulated run."""
     graph, layers = run.graph, len(profile.layers)
     model = ShardedModel(profile, run.plan)
-    producer, reader, edge_bytes = _edges(graph, profile, _payload(graph, cluster))
+    carried = payload(graph, cluster)
+    producer, reader, edge_bytes = _edges(graph, profile, carried)
     replicated, pieces, holders = _replicated(model)
     shards, targets = _crossing(graph, layers)
     return Flows(
@@ -74,7 +75,7 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
         producer=producer,
         reader=reader,
         edge_bytes=edge_bytes,
-        gradient_bytes=_synchronised(model, graph, _payload(graph, cluster)),
+        gradient_bytes=_synchronised(model, graph, carried),
         replicated_bytes=replicated,
         received_bytes=_received(graph, layers, len(cluster.devices))[:, : cluster.workers],
         crossing_shards=shards,
@@ -86,10 +87,10 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
 
 def between_nodes_bytes(run: Run, cluster: Cluster) -> float:
     """How many of a step's bytes cross between nodes, without saying whose."""
-    return float(_payload(run.graph, cluster)[:, BETWEEN].sum())
+    return float(payload(run.graph, cluster)[:, BETWEEN].sum())
 
 
-def _payload(graph: TaskGraph, cluster: Cluster) -> Floats:
+def payload(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes of every task inside nodes and between them, shape (tasks, 2)."""
     hosts = [device.host for device in cluster.devices]
     pairs = np.zeros((len(graph.routes) + 1, 2))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import chain
 
 from simulator.workload import Layer, Profile
 
@@ -14,39 +15,35 @@ _HEADS = ("conv", "linear", "lstm", "attention", "embedding", "transformer", "rn
 _SHORT = {"conv": "conv", "linear": "fc", "attention": "attn", "embedding": "emb", "transformer": "block"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
-    """Layers (by position) that follow each other without a branch; the first gives the chain its character."""
-
-    layers: tuple[int, ...]
+Chain = tuple[int, ...]
+"""Layers (by position) that follow each other without a branch; the first gives the chain its character."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
     """Chains between two points that every path of the network passes: its lanes side by side, then where they join.
 
-    lanes: chains of each lane in order, the heaviest lane first. join: the chain in which the lanes end, None for a
+    lanes: chains of each lane in order, the heaviest lane first. join: the chain in which the lanes end, empty for a
     single chain. skips: an edge leads from before the lanes directly to the join. open_lanes: how many of the lanes,
     the last ones, never reach the join.
     """
 
     title: str
     lanes: tuple[tuple[Chain, ...], ...]
-    join: Chain | None = None
+    join: Chain = ()
     skips: bool = False
     open_lanes: int = 0
 
     @property
     def layers(self) -> tuple[int, ...]:
         """All of its layers in topological order."""
-        chains = [chain for lane in self.lanes for chain in lane] + ([self.join] if self.join else [])
-        return tuple(sorted(layer for chain in chains for layer in chain.layers))
+        return tuple(sorted(layer for part in (*chain.from_iterable(self.lanes), self.join) for layer in part))
 
 
 def stretches(profile: Profile) -> tuple[Stretch, ...]:
     """The network from its first layer to its last; every layer stands in one chain of one stretch."""
     chains = _chains(profile)
-    home = {layer: number for number, chain in enumerate(chains) for layer in chain.layers}
+    home = {layer: number for number, layers in enumerate(chains) for layer in layers}
     inputs: list[set[int]] = [set() for _ in chains]
     for position, layer in enumerate(profile.layers):
         inputs[home[position]] |= {home[profile.index[name]] for name in layer.inputs} - {home[position]}
@@ -64,7 +61,7 @@ def _chains(profile: Profile) -> list[Chain]:
         head = home[joined] if joined is not None else position
         home[position] = head
         members.setdefault(head, []).append(position)
-    return [Chain(layers=tuple(layers)) for layers in members.values()]
+    return [tuple(layers) for layers in members.values()]
 
 
 def _follows(profile: Profile, layer: Layer) -> int | None:
@@ -96,7 +93,7 @@ def _stretch(
 ) -> Stretch:
     if len(group) == 1:
         chain = chains[group[0]]
-        title = _numbered(counters, _character(profile.layers[chain.layers[0]]))
+        title = _numbered(counters, _character(profile.layers[chain[0]]))
         return Stretch(title=title, lanes=((chain,),))
     *inner, last = group
     lanes = _lanes(profile, chains, inputs, inner)
@@ -131,18 +128,18 @@ def _lanes(profile: Profile, chains: list[Chain], inputs: list[set[int]], inner:
     return sorted(lanes.values(), key=lambda lane: -sum(seconds_of(profile, chains[i]) for i in lane))
 
 
-def seconds_of(profile: Profile, chain: Chain) -> float:
-    """Measured seconds of a chain's layers."""
-    return sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in chain.layers)
+def seconds_of(profile: Profile, layers: Chain) -> float:
+    """Measured seconds of layers."""
+    return sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in layers)
 
 
 def _title(profile: Profile, chains: list[Chain], inner: list[int], join: Chain) -> str:
-    kinds = {profile.layers[i].kind.lower() for number in inner for i in chains[number].layers}
+    kinds = {profile.layers[i].kind.lower() for number in inner for i in chains[number]}
     if any(kind.startswith("attention") for kind in kinds):
         return "attn"
     if not any(kind.startswith("conv") for kind in kinds) and any(kind.startswith("linear") for kind in kinds):
         return "mlp"
-    return "mix" if profile.layers[join.layers[0]].kind.lower().startswith("concat") else "res"
+    return "mix" if profile.layers[join[0]].kind.lower().startswith("concat") else "res"
 
 
 def _character(layer: Layer) -> str:

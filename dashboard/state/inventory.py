@@ -49,6 +49,15 @@ class Inventory(Generic[T]):
         """The item of an identity, or of a name without a hash. Raises UnknownNameError."""
         return self.everything()[self.resolve(name)]
 
+    def options(self, before: str = "") -> list[dict[str, str]]:
+        """All of them for a menu, each with `before` in front of its name."""
+        return [{"value": key, "label": f"{before}{label(key)}"} for key in self.everything()]
+
+    def shown(self, name: str | None) -> str | None:
+        """The identity `name` where it is one of those that are here, else the first, None where there is none."""
+        known = self.everything()
+        return name if name in known else next(iter(known), None)
+
     def put(self, filename: str, item: T) -> str:
         """Keep an upload in place of the oldest one where there are too many; its identity."""
         key = self.identity(Path(filename).stem[:60] or "upload", item)

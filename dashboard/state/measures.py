@@ -9,7 +9,7 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.report.step_totals import PHASES
 from simulator.report.time_spans import covered_s, length, union
-from simulator.report.traffic import touches, traffic_matrix
+from simulator.report.traffic import touches
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
 
@@ -61,12 +61,6 @@ def shares(run: Run, cluster: Cluster) -> Shares:
         rows = list(_device_seconds(run, cluster))
     parts = tuple(_as_shares(row, step_s) for row in rows)
     return Shares(total=_as_shares(np.sum(rows, axis=0), step_s * cluster.workers), devices=parts)
-
-
-def traffic(run: Run, cluster: Cluster, phase: str | None = None) -> Floats:
-    """Bytes from device i to device j, shape (devices, devices), of one phase or (None) of all."""
-    kinds = PHASES.values() if phase is None else (PHASES[phase],)
-    return traffic_matrix(run.graph, len(cluster.devices), kinds)
 
 
 def transfer_seconds(run: Run, layer: int) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import partitioners
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from simulator import collectives
-from simulator.cluster import Cluster
+from simulator.cluster import Cluster, Link
 from simulator.language_models.training_stack import optimizer_state_of
 from simulator.network import catalogue, topologies
 from simulator.network.catalogue import ClusterFile
@@ -39,9 +39,8 @@ def usual_cluster(configuration: Configuration, uploaded: ClusterFile | None) ->
 def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
     """`usual` with its links and speed changed as the configuration says."""
     cluster = usual
-    for tier in usual.tiers:
+    for tier, link in tier_links(usual).items():
         bandwidth, latency = configuration.link_factors(tier)
-        link = next(link for link in usual.links if link.tier == tier)
         if bandwidth != 1 or latency != 1:
             cluster = cluster.with_tier(
                 tier,
@@ -49,6 +48,11 @@ def changed_cluster(usual: Cluster, configuration: Configuration) -> Cluster:
                 latency_s=link.latency_s * latency,
             )
     return cluster if configuration.speed == 1 else cluster.with_speed(configuration.speed)
+
+
+def tier_links(cluster: Cluster) -> dict[str, Link]:
+    """The first link of each tier, whose speed is that of all."""
+    return {tier: next(link for link in cluster.links if link.tier == tier) for tier in cluster.tiers}
 
 
 def build_plan(

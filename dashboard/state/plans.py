@@ -17,7 +17,7 @@ from typing import Any
 
 import partitioners
 from dashboard.state.caps import searches
-from dashboard.state.configuration import OWN, Configuration
+from dashboard.state.configuration import DEGREES, OWN, Configuration
 from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
 from dashboard.state.simulating import Request
 from dashboard.state.store import Store
@@ -28,12 +28,11 @@ from simulator.errors import InputError, MissingExtraError, ShardscopeError
 from simulator.exports.launch import launch_command
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import default_batch
-from simulator.language_models.training_stack import runtime_of, stack_for
+from simulator.language_models.training_stack import stack_for
 from simulator.plan import Plan, StepSettings
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
 from simulator.run import expected_interval, step_report
-from simulator.runtime import IDEAL
 
 BUDGET_S = 60.0
 """Seconds of simulating; what is left keeps its bound."""
@@ -42,20 +41,11 @@ GONE_S = 20.0
 SHOWN_S = 0.4
 """Seconds between two states of a ranking that are told of."""
 KEPT = 8
-DEGREES = ("data", "context", "tensor", "pipeline", "expert", "chunks")
-_FREE = ("strategy", "microbatches", "schedule", "zero_stage", "shard_group", "recomputation", "plan", *DEGREES[1:])
-"""Fields of a configuration that a ranking chooses itself."""
+_FREE = ("microbatches", "schedule", "zero_stage", "shard_group", "recomputation", "plan", *DEGREES, "chunks")
+"""Fields of a configuration that a ranking chooses itself, beside the strategy."""
 Row = dict[str, Any]
 Tell = Callable[[Callable[[], "Ranked"]], None]
 """Is given what makes the ranking so far."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlansRequest(Request):
-    """What a ranking needs."""
-
-    card: str = ""
-    """Where the model card is read from, empty for a measured profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,27 +83,18 @@ class Plans:
                 job = self._jobs[now] = _RankingJob()
                 while len(self._jobs) > KEPT:
                     self._jobs.pop(next(iter(self._jobs))).seen_s = -GONE_S
-                threading.Thread(target=_follow, args=(job, self._request(now)), daemon=True).start()
+                threading.Thread(target=_follow, args=(job, self._store.request(now)), daemon=True).start()
             job.seen_s = time.monotonic()
             return job.ranked
-
-    def _request(self, now: Configuration) -> PlansRequest:
-        request = self._store.request(now)
-        return PlansRequest(
-            configuration=now,
-            profile=request.profile,
-            uploaded=request.uploaded,
-            card=self._store.cards.get(now.profile, ""),
-        )
 
 
 def asked(now: Configuration) -> Configuration:
     """A configuration without what a ranking chooses: two that differ in nothing else have one ranking."""
     default: dict[str, Any] = {each.name: each.default for each in fields(Configuration)}
-    return replace(now, **{name: default[name] for name in _FREE if name != "strategy"}, strategy="data")
+    return replace(now, **{name: default[name] for name in _FREE}, strategy="data")
 
 
-def _follow(job: _RankingJob, request: PlansRequest) -> None:
+def _follow(job: _RankingJob, request: Request) -> None:
     """Keep what the process of a ranking tells, until it is over or nobody asks for it."""
     process: WorkerProcess | None = None
     try:
@@ -143,24 +124,22 @@ def rank(request: Request, pipe: Connection) -> tuple[str, Any]:
             pipe.send(("so far", ranked()))
             told_s = time.monotonic()
 
-    assert isinstance(request, PlansRequest)
     try:
         return "ranked", ranked_plans(request, tell)
     except ShardscopeError as error:
         return "failed", str(error)
 
 
-def ranked_plans(request: PlansRequest, tell: Tell = lambda ranked: None) -> Ranked:
+def ranked_plans(request: Request, tell: Tell = lambda ranked: None) -> Ranked:
     """The ranking of a request. Raises InputError."""
     now = request.configuration
     cluster = changed_cluster(usual_cluster(now, request.uploaded), now)
     return (_grids if request.card else _choices)(request, cluster, time.monotonic() + BUDGET_S, tell)
 
 
-def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
+def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
     """Of a model card."""
-    card, stack, profile = read_card(request.card), stack_for(cluster), request.profile
-    stack = replace(stack, runtime=runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL))
+    card, stack = read_card(request.card), replace(stack_for(cluster), runtime=request.runtime)
     batch = request.configuration.batch_size or default_batch(card, cluster.workers)
     known: dict[int, Row] = {}
 
@@ -182,7 +161,7 @@ def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -
         return Ranked(rows=_ordered(map(row, ranking.simulated)), words=words, over=over)
 
     ranking = ranked_grids(
-        card, profile, cluster, stack, batch,
+        card, request.profile, cluster, stack, batch,
         progress=lambda words: tell(lambda: Ranked(words=words)) if not known else None,
         show=lambda ranking: tell(partial(so_far, ranking)),
         time_left_s=lambda: ends_s - time.monotonic(),
@@ -190,11 +169,10 @@ def _grids(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -
     return so_far(ranking, over=True)
 
 
-def _choices(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
+def _choices(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
     """Of a measured profile: what strategies say there is to try, those last that search by themselves."""
-    now, profile, left = request.configuration, request.profile, 0
+    now, profile, runtime, left = request.configuration, request.profile, request.runtime, 0
     rows: list[Row] = []
-    runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
     step = StepSettings(batch_size=batch_of(now, profile), runtime=runtime)
     for choice in _tried(request, cluster, step):
         if time.monotonic() > ends_s and rows:
@@ -210,7 +188,7 @@ def _choices(request: PlansRequest, cluster: Cluster, ends_s: float, tell: Tell)
     return Ranked(rows=_ordered(rows), words=words, over=True)
 
 
-def _tried(request: PlansRequest, cluster: Cluster, step: StepSettings) -> Iterator[partitioners.StrategyChoice]:
+def _tried(request: Request, cluster: Cluster, step: StepSettings) -> Iterator[partitioners.StrategyChoice]:
     """Those with many choices after those with few, what searches last."""
     names = [name for name in partitioners.strategies() if name not in partitioners.BASELINES]
     tried = {name: list(partitioners.choices(name, request.profile, cluster, step)) for name in names}
@@ -227,11 +205,10 @@ def _ordered(rows: Iterator[Row] | Sequence[Row]) -> tuple[Row, ...]:
 
 def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
     grid = each.grid
-    degrees = {name: getattr(grid, name) for name in DEGREES} | {"chunks": grid.chunks if grid.chunks > 1 else 0}
     opened = replace(
         now, strategy=grid.strategy, batch_size=grid.batch, microbatches=grid.accumulation, zero_stage=grid.zero_stage,
-        recomputation=grid.recomputation, shard_group=grid.shard_group,
-        **{name: degree for name, degree in degrees.items() if name != "data"},
+        recomputation=grid.recomputation, shard_group=grid.shard_group, chunks=grid.chunks if grid.chunks > 1 else 0,
+        **{name: getattr(grid, name) for name in DEGREES},
     )  # fmt: skip
     try:
         runtime = "megatron" if grid.strategy == "megatron" else "fsdp2"
@@ -239,10 +216,9 @@ def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
     except InputError as error:
         command = f"# no command: {error}"
     return {
-        **degrees, **_figures(each.report, each.interval), "strategy": grid.strategy, "zero_stage": grid.zero_stage,
-        "recomputation": grid.recomputation, "shard_group": grid.shard_group,
+        **_row(opened, each.plan, each.report, each.interval), "data": grid.data,
         "micro": f"{grid.microbatch} × {grid.accumulation}", "mfu": each.mfu,
-        "per_device_per_s": each.tokens_per_s / grid.devices, "command": command, "query": opened.query(),
+        "per_device_per_s": each.tokens_per_s / grid.devices, "command": command,
     }  # fmt: skip
 
 
@@ -252,27 +228,24 @@ def _choice_row(
     own, schedule = choice.own, choice.step.schedule or OWN
     strange = {name: value for name, value in own.items() if not hasattr(now, name)}
     other = [name if value is True else f"{name} {value}" for name, value in strange.items() if value is not False]
-    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in DEGREES[1:]}
+    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in (*DEGREES, "chunks")}
     opened = replace(
         now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
-        zero_stage=choice.step.states.stage, shard_group=choice.step.states.group,
-        recomputation=own.get("recomputation", "none"), schedule=schedule,
-        **degrees,
+        zero_stage=choice.step.states.stage, shard_group=choice.step.states.group, schedule=schedule,
+        recomputation=own.get("recomputation", "none"), **degrees,
     )  # fmt: skip
-    query = "" if strange else opened.query()  # Explore has no control for the others
-    return {
-        **degrees, **_figures(report, interval), "strategy": choice.strategy, "zero_stage": plan.states.stage,
-        "recomputation": opened.recomputation, "shard_group": opened.shard_group,
-        "micro": f"{plan.microbatches}", "command": "", "query": query,
-        "more": [*([schedule] if choice.step.schedule else []), *other],
-        "per_device_per_s": report.samples_per_s / now.devices,
-    }  # fmt: skip
+    row = _row(opened, plan, report, interval)
+    if strange:
+        row["query"] = ""  # Explore has no control for them
+    return row | {"more": [*([schedule] if choice.step.schedule else []), *other]}
 
 
-def _figures(report: Report, interval: StepInterval) -> Row:
+def _row(opened: Configuration, plan: Plan, report: Report, interval: StepInterval) -> Row:
     low_s, high_s = (interval.low_s, interval.high_s) if interval.parts else (None, None)
     return {
+        **{name: getattr(opened, name) for name in ("strategy", *DEGREES, "chunks", "recomputation", "shard_group")},
+        "zero_stage": plan.states.stage, "micro": f"{plan.microbatches}", "command": "", "query": opened.query(),
+        "per_device_per_s": report.samples_per_s / opened.devices, "limited": str(report.bottleneck),
         "step_s": report.step_s, "step_low_s": low_s, "step_high_s": high_s, "fit": report.fit, "fits": report.fits,
         "peak_memory_bytes": report.peak_memory_bytes, "bubble_ratio": report.bubble_ratio,
-        "limited": str(report.bottleneck),
     }  # fmt: skip

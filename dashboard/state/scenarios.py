@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import partitioners
@@ -48,7 +48,7 @@ class ScenarioResults:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._overheads = shipped_overheads()
-        self._simulated: OrderedDict[str, SimulatedScenario] = OrderedDict()
+        self._simulated = lru_cache(_KEPT)(self._simulate)
         self._lock = threading.Lock()
 
     def get(self, name: str) -> SimulatedScenario:
@@ -58,14 +58,11 @@ class ScenarioResults:
         """
         key = self._store.scenarios.resolve(name)
         with self._lock:
-            if key not in self._simulated:
-                self._simulated[key] = self._simulate(self._store.scenarios.get(key))
-                while len(self._simulated) > _KEPT:
-                    self._simulated.popitem(last=False)
-            return self._simulated[key]
+            return self._simulated(key)
 
-    def _simulate(self, scenario: Scenario) -> SimulatedScenario:
+    def _simulate(self, key: str) -> SimulatedScenario:
         """Names alone are looked up: a scenario that somebody sends must not open files."""
+        scenario = self._store.scenarios.get(key)
         check(scenario)
         profile = self._store.profiles.get(scenario.profile)
         cluster = self._cluster(scenario).with_speed(scenario.speed)

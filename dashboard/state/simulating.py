@@ -18,6 +18,7 @@ from dashboard.state.candidates import Candidate, SearchOverError, recorded_cand
 from dashboard.state.caps import MOST_TASKS, is_counted, require_size, require_small, searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import Flows, flows_of
+from dashboard.state.measures import Shares, shares
 from dashboard.state.planning import Tell, build_plan, changed_cluster, usual_cluster
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
@@ -44,14 +45,21 @@ Show = Callable[["Outcome"], None]
 class Request:
     """What a simulation needs. uploaded: the cluster's file where it is no preset. plan: known from before.
 
-    light: the outcome may stay behind where it is large.
+    card: where the profile's model card is read from, empty for a measured one. light: the outcome may stay behind
+    where it is large.
     """
 
     configuration: Configuration
     profile: Profile
     uploaded: ClusterFile | None = None
+    card: str = ""
     plan: Plan | None = None
     light: bool = False
+
+    @property
+    def runtime(self) -> Runtime:
+        """What the profile was captured with, and what was measured of it on the uploaded cluster."""
+        return runtime_of(self.profile, self.uploaded.runtime if self.uploaded else IDEAL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +113,11 @@ class Outcome:
     def flows(self) -> Flows | None:
         """Where the run's bytes go, made when somebody asks; None without a run."""
         return None if self.run is None or self.cluster is None else flows_of(self.run, self.profile, self.cluster)
+
+    @cached_property
+    def shares(self) -> Shares | None:
+        """Where the time of its devices goes, made when somebody asks; None without a run."""
+        return None if self.run is None or self.cluster is None else shares(self.run, self.cluster)
 
     @cached_property
     def interval(self) -> StepInterval | None:
@@ -199,13 +212,11 @@ def simulated(
 
 def compute(request: Request, tell: Tell | None = None, show: Show | None = None) -> Outcome:
     """Plan, check and simulate; what cannot be is an outcome with the reason. tell, show: as of `simulated`."""
-    now, profile = request.configuration, request.profile
-    started, usual, cluster = time.perf_counter(), None, None
-    runtime = runtime_of(profile, request.uploaded.runtime if request.uploaded else IDEAL)
-    candidates: list[Candidate] = []
+    now, profile, runtime = request.configuration, request.profile, request.runtime
+    known = Outcome(configuration=now, profile=profile)
+    began_s, candidates = time.perf_counter(), list[Candidate]()
 
-    def outcome(plan: Plan, note: str = "") -> Outcome:
-        assert cluster is not None
+    def outcome(cluster: Cluster, plan: Plan, note: str = "") -> Outcome:
         plan.check(profile, cluster)
         counted, result = None, None
         if is_counted(profile, plan, cluster, runtime):
@@ -216,23 +227,23 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
             require_size(profile, plan, cluster, runtime)
         if counted is None:
             result = run(profile, cluster, plan, runtime=runtime)
-        return Outcome(
-            configuration=now, profile=profile, usual=usual, cluster=cluster, run=result, counted=counted,
-            took_s=time.perf_counter() - started, candidates=tuple(candidates), note=note,
-        )  # fmt: skip
+        took_s = time.perf_counter() - began_s
+        return replace(known, run=result, counted=counted, took_s=took_s, candidates=tuple(candidates), note=note)
 
     def so_far(plan: Plan) -> None:
         with suppress(ShardscopeError):
-            assert show is not None
-            show(outcome(_named(plan, now), f"the best of {len(candidates)} plans so far: the search goes on"))
+            assert show is not None and known.cluster is not None
+            said = f"the best of {len(candidates)} plans so far: the search goes on"
+            show(outcome(known.cluster, _named(plan, now), said))
 
     try:
         if request.plan is None:
             require_small(now, profile)
-        usual = usual_cluster(now, request.uploaded)
-        cluster = changed_cluster(usual, now)
+        known = _placed(known, request)
+        cluster = known.cluster
+        assert cluster is not None
         if request.plan is not None:
-            return outcome(request.plan)
+            return outcome(cluster, request.plan)
         try:
             listener = so_far if show is not None and searches(now.strategy) else None
             with recorded_candidates(candidates, cluster, SEARCH_S, listener):
@@ -241,12 +252,15 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
             plan = _named(over.plan, now)
             ended = f"the search ended after {SEARCH_S:.0f} s with the best of {len(candidates)} plans"
             note = f"{ended}; its command searches on"
-        return outcome(plan, note)
+        return outcome(cluster, plan, note)
     except ShardscopeError as error:
-        return Outcome(
-            configuration=now, profile=profile, usual=usual, cluster=cluster, reason=str(error),
-            took_s=time.perf_counter() - started,
-        )  # fmt: skip
+        return replace(known, reason=str(error), took_s=time.perf_counter() - began_s)
+
+
+def _placed(outcome: Outcome, request: Request) -> Outcome:
+    """The outcome with its cluster, as it is and as the controls change it. Raises InputError, UnknownNameError."""
+    usual = usual_cluster(request.configuration, request.uploaded)
+    return replace(outcome, usual=usual, cluster=changed_cluster(usual, request.configuration))
 
 
 def _named(plan: Plan, now: Configuration) -> Plan:
@@ -259,11 +273,7 @@ def stopped(request: Request, why: str, took_s: float) -> Outcome:
     strategy = request.configuration.strategy
     doing = "searching" if searches(strategy) else "simulating"
     reason = f"{doing} {strategy} was {why} after {format_time(took_s)}"
-    usual, cluster = None, None
+    outcome = Outcome(configuration=request.configuration, profile=request.profile, reason=reason, took_s=took_s)
     with suppress(ShardscopeError):  # the controls of its links still apply
-        usual = usual_cluster(request.configuration, request.uploaded)
-        cluster = changed_cluster(usual, request.configuration)
-    return Outcome(
-        configuration=request.configuration, profile=request.profile, usual=usual, cluster=cluster, reason=reason,
-        took_s=took_s,
-    )  # fmt: skip
+        return _placed(outcome, request)
+    return outcome

@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from dashboard.state.caps import WHOLE
-from dashboard.state.configuration import MOST_MICROBATCHES, MOST_SAMPLES, Configuration
+from dashboard.state.configuration import DEGREES, MOST_MICROBATCHES, MOST_SAMPLES, Configuration
 from dashboard.state.planning import batch_of
 from partitioners._grid_choices import divisible
 from partitioners._stages.block_layout import separable_units
 from simulator.language_models.grids import Divisible
 from simulator.workload import Profile
-
-DEGREES = ("tensor", "pipeline", "context", "expert")
 
 
 def replicas(now: Configuration) -> int:

@@ -11,7 +11,6 @@ import numpy as np
 
 from simulator.plan import Sharding
 
-AXES = ("sample", "channel", "height", "width", "reduce", "copy")
 LETTERS = {"channel": "c", "height": "s", "width": "s", "reduce": "r", "copy": "×"}
 
 
@@ -33,24 +32,17 @@ class Split:
         return frozenset(device for row in self.devices for device in row)
 
 
-def degrees_of(sharding: Sharding) -> dict[str, int]:
-    """The degree of each axis of a sharding by its name, in the order of its shards."""
-    named = getattr(sharding, "axes", None) or dict(zip(AXES, sharding.degrees, strict=False))
-    return {name: int(degree) for name, degree in named.items()}
-
-
 @lru_cache(maxsize=4096)
 def effective_split(sharding: Sharding) -> Split:
     """The split of a sharding with equal rows, and equal columns, put together."""
-    degrees = degrees_of(sharding)
-    samples = degrees.get("sample", 1)
+    samples = sharding.axes["sample"]
     devices = np.array(sharding.devices, dtype=np.int64).reshape(samples, -1)  # (samples, all other axes)
     shares = np.array(sharding.samples or [1.0] * samples, dtype=np.float64)
     devices, rows = _merged(devices, shares / shares.sum())
     width = devices.shape[1]
     turned, columns = _merged(devices.T, np.full(width, 1 / width))
     cells = tuple(map(tuple, turned.T.tolist()))
-    return Split(rows=tuple(rows), columns=tuple(columns), devices=cells, words=_words(degrees, cells))
+    return Split(rows=tuple(rows), columns=tuple(columns), devices=cells, words=_words(sharding.axes, cells))
 
 
 def _merged(table: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, list[float]]:
@@ -64,7 +56,7 @@ def _merged(table: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, list[flo
 def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> str:
     """e.g. "8 n", "4n × 2c", "1 device"."""
     rows, columns = len(cells), len(cells[0])
-    others = [name for name in LETTERS if degrees.get(name, 1) > 1]
+    others = [name for name in LETTERS if degrees[name] > 1]
     letters = "".join(dict.fromkeys(LETTERS[name] for name in others)) or "c"
     if rows == columns == 1:
         return "1 device"

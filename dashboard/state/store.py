@@ -25,6 +25,7 @@ from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
 from simulator.errors import InputError, UnknownNameError, require
+from simulator.kept import Kept
 from simulator.language_models.card_files import card_name, is_card
 from simulator.language_models.card_files import cards as shipped_cards
 from simulator.lowering.sharded_model import ShardedModel
@@ -76,7 +77,7 @@ class Store:
         self._first = first
         self._folder = ""
         """Of uploaded cards, made for the first."""
-        self._modelled: dict[tuple[str, str], Profile] = {}
+        self._modelled = Kept(_MODELLED)
         self.desk = Desk(self.request)
 
     def default(self) -> Configuration:
@@ -186,14 +187,13 @@ class Store:
         name = self.identity(configuration.profile)
         if name not in self.cards:
             return self.profiles.get(name)
-        key = name, configuration.cluster
-        if key not in self._modelled:
+
+        def modelled() -> Profile:
             uploaded = self._uploaded(configuration)
             cluster = uploaded.cluster if uploaded else catalogue.read_cluster(configuration.cluster)
-            while len(self._modelled) >= _MODELLED:
-                self._modelled.pop(next(iter(self._modelled)), None)
-            self._modelled[key] = read_profile_or_card(self.cards[name], cluster)
-        return self._modelled[key]
+            return read_profile_or_card(self.cards[name], cluster)
+
+        return self._modelled.get((name, configuration.cluster), modelled)
 
     def glance(self, configuration: Configuration) -> Glance:
         """The outcome in figures; waits for it. Raises UnknownNameError."""
@@ -218,9 +218,13 @@ class Store:
 
     def request(self, configuration: Configuration) -> Request:
         """What simulating a resolved configuration needs. Raises UnknownNameError."""
-        profile = self.profile(configuration)
-        plan = self.plans.get(configuration.plan) if configuration.plan else None
-        return Request(configuration=configuration, profile=profile, uploaded=self._uploaded(configuration), plan=plan)
+        return Request(
+            configuration=configuration,
+            profile=self.profile(configuration),
+            uploaded=self._uploaded(configuration),
+            card=self.cards.get(configuration.profile, ""),
+            plan=self.plans.get(configuration.plan) if configuration.plan else None,
+        )
 
     def actual(self, configuration: Configuration, name: str) -> tuple[Outcome, Comparison | None]:
         """The outcome of an execution of the configuration's plan in place of its simulation, and the two compared.

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import partitioners
-from dashboard.state.configuration import MOST_DEVICES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, Configuration
-from dashboard.state.planning import batch_of, changed_cluster
-from dashboard.state.sizes import DEGREES
+from dashboard.state.configuration import DEGREES, NUMBERS, OWN, Configuration
+from dashboard.state.planning import batch_of, changed_cluster, tier_links
 from dashboard.state.store import Store
 from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
 from simulator import files
@@ -34,8 +34,6 @@ from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of
 
 MOST_POINTS = 400
-MOST_VALUES = {"devices": MOST_DEVICES, "microbatches": MOST_MICROBATCHES, "batch_size": MOST_SAMPLES}
-"""The largest values of swept parameters, as on Explore."""
 KEPT = 8
 JOBS = 2
 PARAMETERS: Mapping[str, str] = {
@@ -154,9 +152,7 @@ class Sweeps:
                 parameters["cluster"] = str(Path(folder) / "cluster.yaml")
                 cluster_file = self._store.clusters.get(base.cluster)
                 write_cluster(cluster_file.cluster, parameters["cluster"], cluster_file.runtime)
-            parameters |= {
-                name: [part.strip() for part in text.split(",") if part.strip()] for name, text in values.items()
-            }
+            parameters |= {name: _written(text) for name, text in values.items()}
             options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
             points = expand(Specification(parameters=parameters), options)
         count = len(points.points)
@@ -204,37 +200,25 @@ def _watch(sweep: Sweep, engine: EndableProcesses, over: threading.Event) -> Non
             return
 
 
+def _written(text: str) -> list[str]:
+    """The values and ranges of a list as a user writes it."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
 def _require_small(strategies: list[str], values: Mapping[str, str]) -> None:
     """Raise InputError where a sweep has too many points, or a value beyond what the page takes, before any is made."""
     count = len(strategies)
     for name, text in values.items():
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        require(
-            len(parts) > 0, f"the list of {column_title(name)}", "empty", f"write values such as {PARAMETERS[name]}"
-        )
-        for part in parts:
-            _require_short(name, part)
+        parts = _written(text)
+        rule = f"write values such as {PARAMETERS[name]}"
+        require(len(parts) > 0, f"the list of {column_title(name)}", "empty", rule)
         swept = read_values(name, parts)
         count *= len(swept)
-        most = MOST_VALUES.get(name)
+        most = NUMBERS[name].high if name in NUMBERS else inf  # as on Explore
         for value in swept:
-            if most is not None and isinstance(value, (int, float)):
+            if isinstance(value, (int, float)):
                 require(value <= most, name, f"{value:,.0f}", f"at most {most:,} here")
     require(count <= MOST_POINTS, "points", count, f"at most {MOST_POINTS} here; `shardscope sweep` takes more")
-
-
-def _require_short(name: str, text: str) -> None:
-    """Raise InputError for a range whose values alone are too many to be listed."""
-    first, dots, rest = text.partition("..")
-    last, by, step = rest.partition(" by ")
-    if not dots or step.strip().startswith("x"):
-        return
-    try:
-        values = (float(last) - float(first)) / (float(step) if by else 1.0)
-    except (ValueError, ZeroDivisionError):
-        return  # with units, or no range: whoever reads it says so
-    rule = f"at most {MOST_POINTS} here; `shardscope sweep` takes more"
-    require(values <= MOST_POINTS, "points", f"{values + 1:,.0f} of {name}", rule)
 
 
 def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any]:
@@ -249,9 +233,8 @@ def fixed(base: Configuration, batch_size: int, usual: Cluster) -> dict[str, Any
     if base.speed != 1:
         parameters["speed"] = base.speed
     cluster = changed_cluster(usual, base)
-    for tier in cluster.tiers:
+    for tier, link in tier_links(cluster).items():
         bandwidth, latency = base.link_factors(tier)
-        link = next(link for link in cluster.links if link.tier == tier)
         if bandwidth != 1:
             parameters[f"{tier}_bandwidth_bytes_per_s"] = link.nominal_bytes_per_s
         if latency != 1:
@@ -266,8 +249,7 @@ def configuration_of(row: Mapping[str, Any], base: Configuration, store: Store) 
     changes["devices"] = int(row["devices"])
     changes["microbatches"] = row.get("microbatches")
     plain = store.usual_cluster(replace(base, devices=changes["devices"]))
-    for tier in plain.tiers:
-        link = next(link for link in plain.links if link.tier == tier)
+    for tier, link in tier_links(plain).items():
         of_preset = {"bandwidth_bytes_per_s": link.nominal_bytes_per_s, "latency_s": link.latency_s}
         for quantity, value_of_preset in of_preset.items():
             value = row.get(f"{tier}_{quantity}")

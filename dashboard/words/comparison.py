@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import between_nodes_bytes
-from dashboard.state.measures import shares
 from dashboard.state.simulating import Outcome
 from dashboard.words.kpis import SAME, difference, rate_words, seconds_range
 from dashboard.words.volume import volume_unit
@@ -48,16 +47,12 @@ _MOST_DEVICES = 16
 
 def settings(before: Configuration, after: Configuration) -> list[ComparedQuantity]:
     """The controls that differ."""
-    rows = []
-    for field in fields(Configuration):
-        old, new = getattr(before, field.name), getattr(after, field.name)
-        if old != new:
-            rows.append(
-                ComparedQuantity(
-                    name=field.name.replace("_", " "), before=_setting_words(old), after=_setting_words(new)
-                )
-            )
-    return rows
+    values = [(field.name, getattr(before, field.name), getattr(after, field.name)) for field in fields(Configuration)]
+    return [
+        ComparedQuantity(name=name.replace("_", " "), before=_setting_words(old), after=_setting_words(new))
+        for name, old, new in values
+        if old != new
+    ]
 
 
 def results(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
@@ -86,21 +81,14 @@ def unlike(outcome: Outcome, before: Outcome) -> str:
 
 def device_time(before: Outcome, after: Outcome) -> list[ComparedQuantity]:
     """Where the time of all devices goes; what takes none of it in both is left out. Empty unless both ran."""
-    if before.run is None or after.run is None or before.cluster is None or after.cluster is None:
+    if before.shares is None or after.shares is None:
         return []
     rows = []
-    sides = shares(before.run, before.cluster).total, shares(after.run, after.cluster).total
-    for old, new in zip(*sides, strict=True):
+    for old, new in zip(before.shares.total, after.shares.total, strict=True):
         if max(old.ratio, new.ratio) >= 0.0005:
+            words = {"before": f"{old.ratio:.1%}", "after": f"{new.ratio:.1%}"}
             change, tone = difference(new.ratio, old.ratio, more=not old.lost, points=True)
-            row = ComparedQuantity(
-                name=old.name,
-                before=f"{old.ratio:.1%}",
-                after=f"{new.ratio:.1%}",
-                change=change,
-                tone=tone,
-            )
-            rows.append(row)
+            rows.append(ComparedQuantity(name=old.name, **words, change=change, tone=tone))
     return rows
 
 

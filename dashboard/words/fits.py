@@ -34,3 +34,10 @@ def yardstick(known: Mapping[str, Glance]) -> Glance | None:
     """Data parallelism, where it fits into memory: a plan that does not run is nothing to be measured by."""
     data = known.get("data")
     return data if data is not None and data.fits else None
+
+
+def missing(glance: Glance | None) -> str:
+    """Why a plan has no figures (yet); empty where it has."""
+    if glance is None:
+        return "simulated in the background …"
+    return "" if glance.ran else glance.reason

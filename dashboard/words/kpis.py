@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dashboard.words.volume import volume_unit
 from simulator.report.interval import StepInterval
@@ -12,8 +12,6 @@ from simulator.report.resource_use import DeviceUse
 from simulator.units import format_bytes, format_time
 
 GOOD, BAD, SAME = "good", "bad", "same"
-Quantity = tuple[str, str, str, Callable[[Report], float]]
-"""Name, value, hint, and how it is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,40 +57,31 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
     """
     fullest = max(report.devices, key=_fullness)
     around = interval_hint(interval, report.step_s) if interval else ""
-    rows: list[Quantity] = [
-        ("Step time", format_time(report.step_s), f"one training step{around}", lambda r: r.step_s),
-        _throughput(report, tokens),
-        ("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio),
-        ("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio", lambda r: r.load_balance_ratio),
-        ("Sent per step", volume_unit(_sent(report)).words(_sent(report)), "bytes between devices", _sent),
-        (
-            "Peak memory",
-            format_bytes(fullest.peak_memory_bytes),
-            f"on {fullest.name}",
-            lambda r: max(r.devices, key=_fullness).peak_memory_bytes,
-        ),
-    ]
-    tiles = []
-    for label, value, hint, read in rows:
-        change, tone = "", SAME
-        if baseline is not None:
-            ratio = label == "Bubble"
-            more = label.startswith("Throughput")
-            change, tone = difference(read(report), read(baseline), more=more, points=ratio)
-        tiles.append(Kpi(label=label, value=value, hint=hint, change=change, tone=tone))
-    if interval is not None and interval.parts and (ends := seconds_range((interval.low_s, interval.high_s))):
-        tiles[0] = replace(tiles[0], note=f"90% sure: {ends}")
-    if fullest.memory_bytes:
-        tiles[-1] = replace(tiles[-1], note=f"of {format_bytes(fullest.memory_bytes)}")
-    return tiles
-
-
-def _throughput(report: Report, tokens: int) -> Quantity:
+    ends = seconds_range((interval.low_s, interval.high_s)) if interval and interval.parts else ""
     samples = rate_words(report.samples_per_s)
-    if not tokens:
-        return "Throughput", f"{samples} /s", "samples per second", lambda r: r.samples_per_s
-    hint = f"tokens per second: {samples} sequences of {tokens:,}"
-    return "Throughput, tokens", f"{report.samples_per_s * tokens:,.0f} /s", hint, lambda r: r.samples_per_s
+
+    def kpi(label: str, value: str, hint: str, read: Callable[[Report], float], note: str = "", **kind: bool) -> Kpi:
+        change, tone = difference(read(report), read(baseline), **kind) if baseline else ("", SAME)
+        return Kpi(label=label, value=value, hint=hint, change=change, tone=tone, note=note)
+
+    throughput = (
+        ("Throughput, tokens", f"{report.samples_per_s * tokens:,.0f} /s",
+         f"tokens per second: {samples} sequences of {tokens:,}")
+        if tokens else ("Throughput", f"{samples} /s", "samples per second")
+    )  # fmt: skip
+    return [
+        kpi("Step time", format_time(report.step_s), f"one training step{around}", lambda r: r.step_s,
+            f"90% sure: {ends}" if ends else ""),
+        kpi(*throughput, lambda r: r.samples_per_s, more=True),
+        kpi("Bubble", f"{report.bubble_ratio:.1%}", "devices waiting for each other", lambda r: r.bubble_ratio,
+            points=True),
+        kpi("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio",
+            lambda r: r.load_balance_ratio),
+        kpi("Sent per step", volume_unit(_sent(report)).words(_sent(report)), "bytes between devices", _sent),
+        kpi("Peak memory", format_bytes(fullest.peak_memory_bytes), f"on {fullest.name}",
+            lambda r: max(r.devices, key=_fullness).peak_memory_bytes,
+            f"of {format_bytes(fullest.memory_bytes)}" if fullest.memory_bytes else ""),
+    ]  # fmt: skip
 
 
 def rate_words(per_s: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 
@@ -25,6 +26,10 @@ _NEAR = 1.2
 """Plans slower than the best by more than this are not searched on."""
 
 
+class TimeSpent(Exception):
+    """Raised by a Progress: what is best by now is the answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How good a plan is: first that it fits (bytes beyond the worst device's memory), then its cost."""
@@ -45,12 +50,17 @@ class Verdict:
         return self.step_s < other.step_s * (1 - _ROUNDING)
 
 
+watching: ContextVar[Callable[[Verdict, str, bool], None] | None] = ContextVar("watching", default=None)
+"""Is told of every plan that a judge simulates: the verdict, what made the plan, whether it is the judge's best now."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Judge:
     """Simulates plans of one profile on one cluster and remembers the best.
 
     objective "step": cost is the step in seconds; "volume": the bytes communicated. `budget` is how many tasks
     may still be simulated; `trials` counts the plans. once: equal replicas of the model are simulated once.
+    spent: whether its progress has said that time is, after which the budget stays at nothing.
     """
 
     profile: Profile
@@ -62,6 +72,11 @@ class Judge:
     progress: Progress | None = None
     best: Verdict | None = None
     trials: int = 0
+    spent: bool = False
+
+    def grant(self, tasks: float) -> None:
+        """Let so many tasks be simulated from now on, none where time is spent."""
+        self.budget = 0.0 if self.spent else tasks
 
     def consider(self, plan: Plan, label: str = "") -> Verdict:
         """Simulate `plan` and remember it if it is the best so far."""
@@ -91,9 +106,18 @@ class Judge:
         )
         if verdict.beats(self.best):
             self.best = verdict
-        if self.progress and self.best is not None:
-            self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
+        self._tell(label)
+        if (watch := watching.get()) is not None:
+            watch(verdict, label, verdict is self.best)
         return verdict
+
+    def _tell(self, label: str) -> None:
+        if self.progress is None or self.best is None or self.spent:
+            return
+        try:
+            self.progress(f"{self.trials} plans, best {format_time(self.best.step_s)}, last {label}")
+        except TimeSpent:
+            self.spent, self.budget = True, 0.0
 
 
 def _excess_bytes(graph: TaskGraph, timeline: Timeline, cluster: Cluster) -> float:

@@ -12,12 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
+from partitioners._layerwise.region_traffic import RegionTraffic
 from partitioners._network.fabric import Fabric
-from partitioners._network.wiring import Traffic, Wave, Wiring, joined
+from partitioners._network.wiring import Traffic, Wave, Wiring
 from simulator import collectives
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError
@@ -27,10 +28,10 @@ from simulator.plan import Degrees, Sharding, StepSettings, Synchronisation
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Layer, Profile
 
+Size = tuple[int, int, int]
+"""Samples, channels and area of a shard."""
 DIMENSIONS = "nchw"
 """Letters of the paper for sample, channel, height and width."""
-_ENTRIES = 2**20
-"""Messages between pairs of devices looked at together."""
 _KEPT = 32
 """Networks, batches and wirings of which tables are kept: a sweep asks for the same ones over and over."""
 
@@ -117,7 +118,19 @@ def _choices(profile: Profile, samples: int, workers: int, dimensions: str) -> t
 def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimensions: str) -> tuple[Floats, ...]:
     """Forward and backward of one micro-batch on the slowest shard, of each layer and configuration."""
     choices = _choices(profile, samples, len(speeds), dimensions)
-    all_speeds = np.array(speeds)
+
+    @cache
+    def slowest_by_size(output_shape: tuple[int, int, int], options: tuple[Degrees, ...]) -> list[dict[Size, float]]:
+        """Of each configuration, the least speed of the shards of each size."""
+        by_degrees = []
+        for degrees in options:
+            axes = zip((samples, *output_shape), degrees, strict=True)
+            sizes = product(*(_lengths(split(extent, degree)) for extent, degree in axes))
+            slowest: dict[Size, float] = {}
+            for (n, c, h, w), speed in zip(sizes, speeds, strict=False):
+                slowest[n, c, h * w] = min(slowest.get((n, c, h * w), inf), speed)
+            by_degrees.append(slowest)
+        return by_degrees
 
     def slowest_s(layer: Layer, options: tuple[Degrees, ...]) -> Floats:
         plane = layer.output_shape[1] * layer.output_shape[2]
@@ -126,12 +139,12 @@ def _compute_s(profile: Profile, samples: int, speeds: tuple[float, ...], dimens
         def seconds(samples: int, channels: int, area: int) -> tuple[float, float]:
             return shard_seconds(profile, layer, samples, channels / layer.channels, area / plane)
 
-        seconds_by_degrees = []
-        for degrees in options:
-            sizes = (_lengths(axis) for axis in shards(layer, samples, degrees))
-            passes = np.array([seconds(n, c, h * w) for n, c, h, w in product(*sizes)])  # (shards, there and back)
-            seconds_by_degrees.append((passes / all_speeds[: len(passes), None]).max(axis=0).sum())
-        return np.array(seconds_by_degrees)
+        return np.array(
+            [
+                sum(max(seconds(*size)[way] / speed for size, speed in slowest.items()) for way in (0, 1))
+                for slowest in slowest_by_size(layer.output_shape, options)
+            ]
+        )
 
     return tuple(slowest_s(layer, options) for layer, options in zip(profile.layers, choices, strict=True))
 
@@ -222,78 +235,15 @@ def _traffic(
     """What every edge sends in a micro-batch and the bytes of the device that gets most of it, over the configurations
     of both ends; like edges share one."""
     choices = _choices(profile, samples, workers, dimensions)
-    known: dict[tuple[bytes, bytes, float], tuple[Traffic, Floats]] = {}
-    scaled: dict[tuple[bytes, bytes, float, float], tuple[Traffic, Floats]] = {}
-    traffic = {}
+    known, traffic = RegionTraffic(wiring, workers), dict[tuple[int, int], tuple[Traffic, Floats]]()
+    alike: dict[tuple[int, int], tuple[Traffic, Floats]] = {}
     for i, layer in enumerate(profile.layers):
-        own = _boxes([shards(layer, samples, degrees) for degrees in choices[i]], workers)
-        each = profile.element_bytes(i)
-        for j in profile.consumers[i]:
-            reader = profile.layers[j]
-            axes = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
-            parts, read, unit = _in_units(own, _boxes(axes, workers))
-            size_bytes = each * unit
-            key = parts.tobytes(), read.tobytes(), size_bytes if wiring.measured else 1.0
-            if key not in known:
-                blocks = [crossing_elements(some, read) * key[2] for some in _blocks(parts, len(read))]
-                received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
-                known[key] = joined([wiring.traffic(block) for block in blocks]), received
-            shared = *key, size_bytes
-            if shared not in scaled:
-                sent, received = known[key]
-                scaled[shared] = known[key] if wiring.measured else (sent.times(size_bytes), received * size_bytes)
-            traffic[i, j] = scaled[shared]
+        for number, j in enumerate(profile.consumers[i]):
+            edge = profile.read_alike[i], number
+            if edge not in alike:
+                reader = profile.layers[j]
+                held = [shards(layer, samples, degrees) for degrees in choices[i]]
+                needed = [reads(profile, reader, layer, shards(reader, samples, degrees)) for degrees in choices[j]]
+                alike[edge] = known.between(held, needed, profile.element_bytes(i))
+            traffic[i, j] = alike[edge]
     return traffic
-
-
-def _in_units(own: Ints, needed: Ints) -> tuple[Ints, Ints, int]:
-    """Regions along every axis in multiples of what divides all of their ends, and how many elements such a unit has:
-    layers that are cut alike have the same ones, whatever their sizes."""
-    units = [
-        max(1, int(np.gcd.reduce(np.concatenate([own[..., k, :].ravel(), needed[..., k, :].ravel()]))))
-        for k in range(4)
-    ]
-    sizes = np.array(units)[:, None]
-    return own // sizes, needed // sizes, prod(units)
-
-
-def _blocks(own: Ints, readers: int) -> list[Ints]:
-    """`own` in parts, so that a part's sizes for all pairs of devices stay small."""
-    entries = own.shape[0] * readers * own.shape[1] ** 2
-    return np.array_split(own, min(len(own), -(-entries // _ENTRIES)))
-
-
-def _boxes(axes: list[list[list[Interval]]], devices: int) -> Ints:
-    """Shape (configurations, devices, 4, 2): the region of each device's shard, empty where it has none."""
-    boxes = np.zeros((len(axes), devices, 4, 2), dtype=np.int64)
-    for box, intervals in zip(boxes, axes, strict=True):
-        regions = list(product(*intervals))  # (shards, 4, 2)
-        box[: len(regions)] = regions
-    return boxes
-
-
-def crossing_elements(own: Ints, needed: Ints) -> Floats:
-    """Elements that device s holds and device t reads, shape (configurations, configurations, s, t), 0 for s = t.
-
-    A device has one shard of a layer at most, so that what it reads of another is one box, the product of the
-    overlaps along the four dimensions. An axis has few different intervals, so each pair is looked at once.
-    """
-    count: Floats = np.ones((1, 1, 1, 1))  # (own configurations, s, needed configurations, t)
-    for axis in range(4):
-        held, which = _distinct(own[:, :, axis])  # (intervals held, 2), (own configurations, s)
-        read, reader = _distinct(needed[:, :, axis])  # (intervals read, 2), (needed configurations, t)
-        low = np.maximum(held[:, None, 0], read[None, :, 0])  # (intervals held, intervals read)
-        high = np.minimum(held[:, None, 1], read[None, :, 1])
-        overlaps = np.maximum(high - low, 0.0)
-        count = count * (overlaps if overlaps.size == 1 else np.take(overlaps[which], reader, axis=2))
-    count = np.broadcast_to(count, (*own.shape[:2], *needed.shape[:2])).swapaxes(1, 2).copy()
-    diagonal = np.arange(own.shape[1])
-    count[:, :, diagonal, diagonal] = 0
-    return count  # (own configurations, needed configurations, s, t)
-
-
-def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
-    """The different intervals, shape (count, 2), and the number of each of `intervals`, of its shape less the last."""
-    base = int(intervals.max()) + 1  # one number for both ends: sorting pairs takes several times as long
-    keys, number = np.unique(intervals[..., 0] * base + intervals[..., 1], return_inverse=True)
-    return np.stack(np.divmod(keys, base), axis=1), number.reshape(intervals.shape[:-1])

@@ -7,6 +7,7 @@ loads          what a plan asks of every device and link, from its placements al
 local_search   layers in a row are placed another way as long as that promises, then simulates, a shorter step
 migrate        move border shards to another part while the simulated step gains
 promises       what step the loads of a plan promise, without simulating it
+refinement     the local search and annealing in turn while that gains
 window_bounds  lower bounds of what plans promise that take over, for layers in a row, how another network is placed as
                a whole
 """

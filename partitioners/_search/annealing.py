@@ -14,6 +14,7 @@ import numpy as np
 
 from partitioners._search.layer_groups import LayerGroup, cuts, device_blocks, layer_groups
 from simulator.cluster import Cluster
+from simulator.parameter_states import REPLICATED
 from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
@@ -129,3 +130,8 @@ def may_have_stages(plan: Plan) -> bool:
     """Whether every layer is whole or cut by sample alone, on more than one set of devices."""
     placements = plan.placements.values()
     return all(p.degrees[1:] == (1, 1, 1) for p in placements) and len({p.device_set for p in placements}) > 1
+
+
+def is_plain(plan: Plan) -> bool:
+    """Whether placements, micro-batches and a schedule are all there is to a plan, as where layers move one by one."""
+    return plan.states == REPLICATED and not plan.recomputed and plan.exchange == "messages"

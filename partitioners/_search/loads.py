@@ -22,7 +22,7 @@ from simulator.lowering.exchange.shard_regions import reads, shards
 from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats
-from simulator.workload import Geometry, Layer, Profile
+from simulator.workload import Geometry, Profile
 
 
 class PassLoads(NamedTuple):
@@ -84,7 +84,6 @@ class LoadTables:
         self._ends: dict[tuple[int, int, int], EdgeEnd] = {}
         self._seconds: dict[tuple[Hashable, ...], Floats] = {}
         self._passes: dict[tuple[int, int, int], PassLoads] = {}
-        self._read_alike = replace(profile, layers=tuple(map(_without_costs, profile.layers))).read_alike
         self._messages: dict[tuple[int, ...], MessageLoads] = {}
         self.with_parameters = [k for k, layer in enumerate(profile.layers) if layer.parameter_bytes]
 
@@ -205,7 +204,7 @@ class LoadTables:
         """What the output of a layer asks for where it and its readers are placed as `numbers`, of all layers, say."""
         readers = self._profile.consumers[position]
         placed = numbers[position], *(numbers[reader] for reader in readers)
-        key = self._read_alike[position], *placed
+        key = self._profile.read_alike[position], *placed
         if key not in self._messages:
             self.lookups += 1
             self._messages[key] = self._new_messages(base, position, placed)
@@ -247,24 +246,6 @@ class LoadTables:
             number == numbers[0] and (by_sample or _is_pointwise(self._profile.layers[reader].geometry))
             for number, reader in zip(numbers[1:], readers, strict=True)
         )
-
-
-def _without_costs(layer: Layer) -> Layer:
-    """The layer as messages know it."""
-    return replace(
-        layer,
-        forward_s=0.0,
-        backward_s=0.0,
-        update_s=0.0,
-        forward_spread_s=0.0,
-        backward_spread_s=0.0,
-        recompute_s=0.0,
-        accumulate_s=None,
-        flops=0.0,
-        parameter_bytes=0,
-        saved_bytes=0,
-        scaling=(),
-    )
 
 
 def _is_pointwise(geometry: Geometry) -> bool:

@@ -28,10 +28,8 @@ _SLACK = 1.06
 """A change after which the plan promises a longer step than before times this is not simulated."""
 _GAIN = 1e-3
 """The share of a promise that a step of a descent has to save, and of a step that simulated changes have to."""
-_FOR_DESCENTS, _FOR_PROMISES = 0.35, 0.7
-"""Of the budget at hand: for descents, and for what the changes of one plan promise."""
-_STARTS = 2
-"""Plans that are changed at most."""
+_FOR_PROMISES = 0.7
+"""Of the budget at hand, for what the changes of one plan promise."""
 _PROMISES, _KEPT = 12, 6
 """Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
 _WAITING = 96
@@ -292,25 +290,3 @@ class LocalSearch:
 def _times_promised(step_s: float, promise_s: float) -> float:
     """How many times its promise a step takes; once where nothing is promised to take any time."""
     return step_s / promise_s if promise_s > 0 else 1.0
-
-
-def improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatches: bool) -> None:
-    """Change each of some plans while it gains, the shortest step first; what is better than all the judge remembers.
-
-    Placements of one may be taken over by another. microbatches: whether their number may change.
-    """
-    search = LocalSearch(judge, microbatches)
-    judged = [search.judged(start) for start in sorted(starts, key=_order)[:_STARTS]]
-    whole = judge.budget  # what the ways to cut the network ask for is known by now
-    best = []
-    for number, start in enumerate(judged):
-        least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged))
-        best.append(min([start, *search.descend(start, least)], key=lambda each: _order(each.verdict)))
-    best.sort(key=lambda each: _order(each.verdict))
-    search.take_over([*(start.plan for start in starts), *(each.verdict.plan for each in best)])
-    for number, each in enumerate(best):
-        search.refine(each, patience, judge.budget / 2 if number < len(best) - 1 else 0.0)
-
-
-def _order(verdict: Verdict) -> tuple[float, float]:
-    return verdict.excess_bytes, verdict.cost

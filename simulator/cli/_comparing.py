@@ -64,7 +64,7 @@ def _how(choice: StrategyChoice, report: Report) -> str:
     options = {name: value for name, value in choice.own.items() if name not in ("judged", "objective")}
     own = [_option(name, value) for name, value in options.items()]
     counts = [f"{report.microbatches} micro-batches"] if report.microbatches > 1 else []
-    zero = [f"ZeRO-{choice.step.states.stage}"] if choice.step.states.stage else []
+    zero = [choice.step.states.words] if choice.step.states.stage else []
     return ", ".join([*own, *counts, *zero])
 
 

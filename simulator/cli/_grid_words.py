@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.cli._tables import TextTable, new_table
+from simulator.parameter_states import ParameterStates
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import Ranking, SimulatedGrid
@@ -82,8 +83,8 @@ def split_words(grid: TrainingGrid) -> tuple[str, ...]:
 def grid_words(grid: TrainingGrid) -> tuple[str, ...]:
     """The same with virtual stages and groups that share states, where there are any."""
     chunks = (f"virtual stages {grid.chunks}",) if grid.chunks > 1 else ()
-    group = f" in groups of {grid.shard_group}" if grid.shard_group else ""
-    return (*_degrees(grid), *chunks, f"ZeRO-{grid.zero_stage}{group}")
+    states = ParameterStates(stage=grid.zero_stage, group=grid.shard_group)
+    return (*_degrees(grid), *chunks, states.words)
 
 
 def micro_words(grid: TrainingGrid) -> str:

@@ -80,8 +80,8 @@ def run(args: argparse.Namespace) -> int:
             stages = StepSettings(batch_size=batch_size, microbatches=min(MICROBATCHES, batch_size), schedule="gpipe")
             pipeline = partitioners.make_plan("pipeline", profile, cluster, stages, judged=False)  # on all devices
             others = (
-                doctor.data_parallel(profile, cluster, runtime, data, model, lab, args.timeout),
-                doctor.pipeline(profile, cluster, runtime, pipeline, model, lab, args.timeout),
+                doctor.step_under("ddp", profile, cluster, runtime, data, model, lab, args.timeout),
+                doctor.step_under("pipelining", profile, cluster, runtime, pipeline, model, lab, args.timeout),
             )
     if os.environ.get("RANK", "0") != "0":
         return 0

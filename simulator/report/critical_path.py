@@ -38,7 +38,7 @@ def binding_chain(graph: TaskGraph, timeline: Timeline) -> list[int]:
 
 def _chain(graph: TaskGraph, timeline: Timeline, taken: Floats) -> Ints:
     """The same; taken: `taken_s` of all tasks."""
-    before = _previous_on_device(graph, timeline)
+    before = previous_on_device(graph, timeline)
     return binding_tasks(graph, replace(timeline, start_s=taken), before)[::-1]
 
 
@@ -49,19 +49,19 @@ def taken_s(graph: TaskGraph, timeline: Timeline) -> Floats:
     """
     if not graph.is_launched:
         return timeline.start_s
-    before, waits = _previous_on_device(graph, timeline), np.diff(graph.dependency_start) > 0
+    before, waits = previous_on_device(graph, timeline), np.diff(graph.dependency_start) > 0
     ready_s = np.where(before >= 0, timeline.end_s[before], 0.0)
     last_s = np.maximum.reduceat(timeline.end_s[graph.dependencies], graph.dependency_start[:-1][waits])
     ready_s[waits] = np.maximum(ready_s[waits], last_s)
     return np.where(graph.is_transfer, timeline.start_s, np.minimum(ready_s, timeline.start_s))
 
 
-def _previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
+def previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
     """For each compute task the last one of some length that its device ran before it, -1 for none and for transfers.
 
     A task that takes no time holds up no other.
     """
-    compute = graph.kept.get(_previous_on_device, lambda: np.flatnonzero(~graph.is_transfer))
+    compute = graph.kept.get(previous_on_device, lambda: np.flatnonzero(~graph.is_transfer))
     before, device = np.full(len(graph), -1, dtype=np.int64), graph.device[compute]
     previous = previous_of_owner(timeline.start_s[compute], timeline.end_s[compute], device)
     before[compute] = np.where(previous >= 0, compute[previous], -1) if len(compute) else previous

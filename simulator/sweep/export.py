@@ -13,13 +13,19 @@ from simulator import files
 from simulator.errors import needing
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write `rows` with a header line; what is empty stays empty. Raises OSError."""
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """`rows` below a header line, the columns of all in the order in which they come; what is empty stays empty."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    files.write_text_atomic(path, text.getvalue())
+    return text.getvalue()
+
+
+def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write `csv_text` of `rows`. Raises OSError."""
+    files.write_text_atomic(path, csv_text(rows))
 
 
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

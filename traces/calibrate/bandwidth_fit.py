@@ -24,6 +24,8 @@ from functools import cache
 from math import exp, log
 from pathlib import Path
 
+from scipy.optimize import brentq, minimize_scalar  # type: ignore[import-untyped]
+
 from simulator import collectives, file_gate, files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
@@ -75,7 +77,8 @@ def fit(measured: Sequence[MeasuredStep], source: str, tier: str) -> Fit:
     def error(x: float) -> float:
         return sum(log(step.step_s_at(source, tier, exp(x)) / step.step_s) ** 2 for step in measured)
 
-    best = exp(_minimum(error, log(min(alone)), log(max(alone))))
+    bounds = log(min(alone)), log(max(alone))
+    best = exp(minimize_scalar(error, bounds=bounds, method="bounded", options={"xatol": 1e-6}).x)
     steps_s = tuple(step.step_s_at(source, tier, best) for step in measured)
     return Fit(efficiency=best, alone=alone, steps_s=steps_s)
 
@@ -83,7 +86,7 @@ def fit(measured: Sequence[MeasuredStep], source: str, tier: str) -> Fit:
 def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
     """The share of the bandwidth, from LEAST to MOST, with which the simulated step lasts as long as the measured one.
 
-    Bisection of its logarithm to 1e-9. Raises InputError where no share within them does.
+    Its logarithm is found to 1e-9. Raises InputError where no share within them does.
     """
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
@@ -98,22 +101,7 @@ def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
             f"{LEAST:g} to all of the bandwidth of {tier} links the step takes {slowest_s:.4g} to {fastest_s:.4g} s; "
             "check the profile, the batch size and the overlap"
         )
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        if measured.step_s_at(source, tier, exp(middle)) > measured.step_s:
-            low = middle
-        else:
-            high = middle
-    return exp(high)
-
-
-def _minimum(error: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, by golden section."""
-    ratio = (5**0.5 - 1) / 2
-    while high - low > 1e-6:
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        low, high = (low, right) if error(left) < error(right) else (left, high)
-    return (low + high) / 2
+    return exp(brentq(lambda x: measured.step_s_at(source, tier, exp(x)) - measured.step_s, low, high, xtol=1e-9))
 
 
 def read_measured(path: str | Path) -> list[MeasuredStep]:

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             *_figures_notes([calibration for calibration, _ in passes]),
             _copies_note(median([s for _, s in passes])),
         ]
-        where, _, *others = passes[0][0][0].sources[known:]  # but for the first pass's own figures
+        where, *others = passes[0][0][0].sources[known:]
         measured = replace(measured, sources=(*cluster.sources, where, *others, *notes))
         write_cluster(measured, args.output, runtime)
         _report(args.output, measured, runtime, known)
@@ -153,9 +153,8 @@ def largest_sent_bytes(profile: Profile, plan: Plan, cluster: Cluster) -> int:
     """The largest message or collective of a step."""
     model = ShardedModel(profile, plan)
     graph = lower(model, cluster)
-    single = [float(size) for size, route in zip(graph.bytes, graph.route, strict=True)
-              if route >= 0 and len(graph.routes[route].pairs) == 1]  # fmt: skip
-    return round(max([*single, *(bucket.sent_bytes for bucket in model.buckets)], default=0.0))
+    messages = [route >= 0 and len(graph.routes[route].pairs) == 1 for route in graph.route.tolist()]
+    return round(max([*graph.bytes[messages], *(bucket.sent_bytes for bucket in model.buckets)], default=0.0))
 
 
 def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:

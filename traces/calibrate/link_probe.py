@@ -1,4 +1,4 @@
-"""What each rank does to measure the links: messages between pairs, one way and both, and collectives of the first N.
+"""What each rank does to measure the links: messages between pairs, and collectives of the first N.
 
 Every function is called on all ranks alike and starts with a barrier; ranks that have no part wait in the next. Sizes
 are in bytes, rates in bytes per second, results in seconds.
@@ -40,7 +40,6 @@ STEADY = 0.05
 """A size is measured on while the interquartile range is a larger share of the median, up to MAX_REPEATS times ..."""
 LONGEST_MEASURED_S = 1.0
 """... and until its transfers took so long."""
-BOTH_WAYS_BYTES = 1 << 20
 RESTS, SHORTEST_REST_S, LONGEST_REST_S = 3.0, 5e-3, 0.05
 """How many times as long as the last transfer the links rest, within these: at least longer than a kernel's tick, so
 that the other rank waits, and its word that it does has been read."""
@@ -73,8 +72,6 @@ def measure(
             rank.doing(f"{name} among {count}")
             taken = [_collective(name, group, count, size, _repeats(2 * size, slowest)) for size in sizes]
             times[name].append(taken if rank.number < count else [])
-    rank.doing("messages both ways")
-    exchange = _exchange(rank, _repeats(BOTH_WAYS_BYTES, slowest))
     rank.doing("an all-reduce beside compute")
     waits = contention.round_waits(rank, [_repeats(4 * size, slowest) for size in contention.BUSY_BYTES])
     rank.doing("a stream beside compute")
@@ -82,7 +79,6 @@ def measure(
     return {
         "messages": messages,
         "collectives": times,
-        "exchange": exchange,
         "round_waits_s": waits,
         "lost_s_per_byte": lost,
         "cores": shared_cores.own_cores(),
@@ -142,26 +138,6 @@ def _there_and_back(rank: Rank, pair: Sequence[int], ways: Sequence[Any], size: 
         if came is not None:  # only a rank outside of the group gets none
             came.wait()
         seconds.append((time.perf_counter() - start) / 2)
-
-
-def _exchange(rank: Rank, repeats: int) -> list[float]:
-    """The time in which ranks 0 and 1 send each other BOTH_WAYS_BYTES at once; nothing on other ranks."""
-    pair = dist.new_group([0, 1])
-    dist.barrier()
-    if rank.number > 1:
-        return []
-    sent, received = torch.zeros(2, BOTH_WAYS_BYTES, dtype=torch.uint8)
-    seconds = [0.0]
-    while _agree(pair, _unsteady(seconds[2:], repeats)):
-        _rest(seconds[-1])
-        dist.barrier(pair)
-        start = time.perf_counter()
-        ends = [dist.isend(sent, 1 - rank.number), dist.irecv(received, 1 - rank.number)]
-        for end in ends:
-            if end is not None:
-                end.wait()
-        seconds.append(time.perf_counter() - start)
-    return seconds[2:]
 
 
 def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> list[float]:

@@ -26,8 +26,7 @@ from simulator.cluster import Cluster, Link
 from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
 from traces.calibrate import shared_cores
-from traces.calibrate.link_probe import BOTH_WAYS_BYTES
-from traces.calibrate.measured_points import Points, band_of, curve_of, largest_spread, typical_mean
+from traces.calibrate.measured_points import Points, band_of, curve_of, typical_mean
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import spread
 from traces.capture.stolen_time import largest, stolen_words
@@ -36,35 +35,24 @@ from traces.lab.shaped_network import Lab
 
 SIZES_BYTES = (4, 64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
-SERIAL_SHARE = 0.75
-"""Below this share of the one-way rate, messages both ways at once take turns rather than share."""
-UNSURE = 0.5
-"""A figure whose interquartile range is a larger share of it is stated as uncertain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """A measurement of links: by device pair, and by collective and number of devices.
 
-    send_s_per_byte, receive_s_per_byte: core seconds, (mean, interquartile range). round_wait_s: the same of what a
-    round waits where its ranks compute. both_ways: the rate of a message while one goes the other way, over the rate
-    of one alone. cores: which ranks share which cores. stolen_share: the largest share of core time that a
-    rank's machine lost to its host, None where no machine says.
+    send_s_per_byte, receive_s_per_byte: core seconds. round_wait_s: what a round waits where its ranks compute. cores:
+    which ranks share which cores. stolen_share: the largest share of core time that a rank's machine lost to its host,
+    None where no machine says.
     """
 
     messages: Mapping[tuple[int, int], Points]
     collectives: Mapping[str, Mapping[int, Points]]
-    send_s_per_byte: tuple[float, float]
-    receive_s_per_byte: tuple[float, float]
-    round_wait_s: tuple[float, float]
-    both_ways: float = 1.0
+    send_s_per_byte: float
+    receive_s_per_byte: float
+    round_wait_s: float
     cores: Sequence[shared_cores.CoreGroup] = ()
     stolen_share: float | None = None
-
-    @property
-    def spread(self) -> float:
-        """The largest interquartile range over mean at the largest size."""
-        return largest_spread([*self.messages.values(), *(p for c in self.collectives.values() for p in c.values())])
 
 
 def calibrate(
@@ -85,14 +73,8 @@ def calibrate(
     time. Raises RunError when a rank fails.
     """
     task = probe_arguments(cluster, sizes_bytes, counts, collectives)
-    by_rank = launch(
-        "traces.calibrate.link_probe:measure",
-        len(cluster.devices),
-        lab=lab,
-        arguments=task,
-        timeout_s=timeout_s,
-        cores=cores,
-    )
+    target, count = "traces.calibrate.link_probe:measure", len(cluster.devices)
+    by_rank = launch(target, count, lab=lab, arguments=task, timeout_s=timeout_s, cores=cores)
     where = "in a network lab of this machine" if lab else "over loopback, unshaped"
     return apply(cluster, measurement_of_ranks(task, by_rank), where)
 
@@ -102,20 +84,7 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
     kinds: dict[tuple[Any, ...], Link] = {}
     for pair, points in measurement.messages.items():
         _learn(cluster, pair, points, kinds)
-    links = tuple(
-        replace(
-            link,
-            bandwidth_bytes_per_s=kinds[_kind(link)].bandwidth_bytes_per_s,
-            latency_s=kinds[_kind(link)].latency_s,
-            curve=kinds[_kind(link)].curve,
-            line_rate_bytes_per_s=None,
-            message_bytes_per_s=None,
-            achieved=kinds[_kind(link)].achieved,
-        )
-        if _kind(link) in kinds
-        else link
-        for link in cluster.links
-    )
+    links = tuple(kinds.get(_kind(link), link).between(link.source, link.target) for link in cluster.links)
     curves = {
         name: {count: curve_of(points) for count, points in of_counts.items()}
         for name, of_counts in measurement.collectives.items()
@@ -124,9 +93,9 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
     runtime = replace(
         TORCH_PIPELINING,
         name="torch over gloo",
-        send_cpu_s_per_byte=measurement.send_s_per_byte[0],
-        receive_cpu_s_per_byte=measurement.receive_s_per_byte[0],
-        busy_latency_s=measurement.round_wait_s[0],
+        send_cpu_s_per_byte=measurement.send_s_per_byte,
+        receive_cpu_s_per_byte=measurement.receive_s_per_byte,
+        busy_latency_s=measurement.round_wait_s,
     )
     measured = replace(
         cluster,
@@ -185,23 +154,15 @@ def measurement_of_ranks(task: Mapping[str, Any], by_rank: Sequence[Mapping[str,
         }
         for name in task["collectives"]
     }
-    exchange_s = typical_mean(_slowest([each["exchange"] for each in by_rank[:2]]))
-    near = next((points for pair, points in messages.items() if set(pair) == {0, 1}), next(iter(messages.values())))
-    wait_s, range_s = _figure([wait for each in by_rank for wait in each["round_waits_s"]])
     return Measurement(
         messages=messages,
         collectives=collectives,
-        send_s_per_byte=_figure(by_rank[0]["lost_s_per_byte"]),
-        receive_s_per_byte=_figure(by_rank[1]["lost_s_per_byte"]),
-        round_wait_s=(max(wait_s, 0.0), range_s),
-        both_ways=curve_of(near).seconds(BOTH_WAYS_BYTES) / max(exchange_s, 1e-9),
+        send_s_per_byte=typical_mean(by_rank[0]["lost_s_per_byte"]),
+        receive_s_per_byte=typical_mean(by_rank[1]["lost_s_per_byte"]),
+        round_wait_s=max(typical_mean([wait for each in by_rank for wait in each["round_waits_s"]]), 0.0),
         cores=shared_cores.core_groups([each["cores"] for each in by_rank]),
         stolen_share=largest(each["stolen_share"] for each in by_rank),
     )
-
-
-def _figure(values: Sequence[float]) -> tuple[float, float]:
-    return (typical_mean(values), spread(values)) if values else (0.0, 0.0)
 
 
 def _slowest(repetitions: Sequence[Sequence[float]]) -> list[float]:
@@ -226,6 +187,7 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
             latency_s=max(curve.points[0][1] - known_s, 0.0) / len(new),
             curve=curve,
             line_rate_bytes_per_s=None,
+            message_bytes_per_s=None,
             achieved=band_of(points),
         )
 
@@ -236,22 +198,7 @@ def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[st
     largest = max(points[-1][0] for points in measurement.messages.values())
     measured = (
         f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
-        f"{os.cpu_count()} cores in all; {versions}; means, interquartile range at the largest size, "
-        f"{largest / 1e6:.3g} MB, at most {measurement.spread:.1%}"
+        f"{os.cpu_count()} cores in all; {versions}; means of up to {largest / 1e6:.3g} MB"
     )
-    nanoseconds = {"sent": measurement.send_s_per_byte, "received": measurement.receive_s_per_byte}
-    costs = ", ".join(f"{what} {1e9 * value:.2f} ns{_doubt(value, iqr)}" for what, (value, iqr) in nanoseconds.items())
-    wait_s, range_s = measurement.round_wait_s
     stolen = stolen_words(measurement.stolen_share)
-    turns = " (they take turns)" if measurement.both_ways < SERIAL_SHARE else ""
-    return (
-        measured,
-        f"core time per byte {costs}; a round beside compute waits {wait_s * 1e3:.2f} ms{_doubt(wait_s, range_s)}; "
-        f"messages both ways at once get {measurement.both_ways:.0%} of the rate of one{turns}",
-        *([stolen] if stolen else []),
-        *shared_cores.notes(cluster, measurement.cores),
-    )
-
-
-def _doubt(value: float, range_: float) -> str:
-    return " (uncertain)" if range_ > UNSURE * value else ""
+    return measured, *([stolen] if stolen else []), *shared_cores.notes(cluster, measurement.cores)

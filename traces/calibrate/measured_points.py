@@ -53,11 +53,6 @@ def band_of(points: Points) -> AchievedShare:
     return AchievedShare(median=1.0, low=1 / (1 + deviation), high=1 / (1 - deviation))
 
 
-def largest_spread(curves: Sequence[Points]) -> float:
-    """The largest interquartile range over mean at the curves' largest sizes."""
-    return max((points[-1][2] / max(points[-1][1], SHORTEST_S) for points in curves), default=0.0)
-
-
 def sizes_to(largest_bytes: int, sizes_bytes: Sequence[int]) -> tuple[int, ...]:
     """`sizes_bytes`, and beyond the last of them by factors of four to `largest_bytes`, which is one of them."""
     sizes = {size for size in sizes_bytes if size < largest_bytes} | {largest_bytes}

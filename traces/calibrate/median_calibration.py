@@ -14,8 +14,16 @@ from simulator.cluster import AchievedShare, Cluster, Link
 from simulator.curve import Curve
 from simulator.errors import require
 from simulator.runtime import Runtime
+from traces.capture.median_profile import medians
 
 Calibration = tuple[Cluster, Runtime]
+RUNTIME = {
+    "send_cpu_s_per_byte": "core time per byte sent",
+    "receive_cpu_s_per_byte": "core time per byte received",
+    "busy_latency_s": "a round's wait beside compute",
+    "pass_overhead_s": "what pipelines add to a pass",
+}
+"""What is measured of a runtime, and what it is called."""
 STEADY = 0.10
 """A figure that differs by a larger share between passes is measured again, then said to be uncertain."""
 
@@ -36,13 +44,7 @@ def median_calibration(calibrations: Sequence[Calibration]) -> Calibration:
         for name, counts in first.collectives.items()
     }
     sources = [source for cluster in clusters for source in cluster.sources]
-    runtime = replace(
-        runtimes[0],
-        send_cpu_s_per_byte=statistics.median(each.send_cpu_s_per_byte for each in runtimes),
-        receive_cpu_s_per_byte=statistics.median(each.receive_cpu_s_per_byte for each in runtimes),
-        busy_latency_s=statistics.median(each.busy_latency_s for each in runtimes),
-        pass_overhead_s=statistics.median(each.pass_overhead_s for each in runtimes),
-    )
+    runtime = replace(runtimes[0], **medians(runtimes, *RUNTIME))
     links = tuple(_with_collectives(link, clusters) for link in links)
     return replace(first, links=links, collectives=collectives, sources=tuple(dict.fromkeys(sources))), runtime
 
@@ -56,17 +58,8 @@ def figures(calibrations: Sequence[Calibration]) -> Mapping[str, list[float]]:
         f"{tier} messages": [_largest_s(each.links[number].curve) for each in clusters]
         for tier, number in links.items()
     }
-    collectives = {
-        f"{name} of {count}": [_largest_s(each.collectives[name][count]) for each in clusters]
-        for name, counts in clusters[0].collectives.items()
-        for count in counts
-    }
-    return messages | collectives | {
-        "core time per byte sent": [each.send_cpu_s_per_byte for each in runtimes],
-        "core time per byte received": [each.receive_cpu_s_per_byte for each in runtimes],
-        "a round's wait beside compute": [each.busy_latency_s for each in runtimes],
-        "what pipelines add to a pass": [each.pass_overhead_s for each in runtimes],
-    }  # fmt: skip
+    habits = {words: [getattr(each, name) for each in runtimes] for name, words in RUNTIME.items()}
+    return messages | _collectives_s(clusters) | habits
 
 
 def unsteady(calibrations: Sequence[Calibration]) -> dict[str, float]:
@@ -80,17 +73,22 @@ def _range(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / middle if middle else 0.0
 
 
+def _collectives_s(clusters: Sequence[Cluster]) -> dict[str, list[float]]:
+    """Seconds of the largest of each collective, in every calibration."""
+    return {
+        f"{name} of {count}": [_largest_s(each.collectives[name][count]) for each in clusters]
+        for name, counts in clusters[0].collectives.items()
+        for count in counts
+    }
+
+
 def _largest_s(curve: Curve | None) -> float:
     return curve.points[-1][1] if curve else 0.0
 
 
 def _with_collectives(link: Link, clusters: Sequence[Cluster]) -> Link:
     """A measured link whose band holds by how much the largest collectives differed between calibrations, too."""
-    by_curve = [
-        [_largest_s(cluster.collectives[name][count]) for cluster in clusters]
-        for name, counts in clusters[0].collectives.items()
-        for count in counts
-    ]
+    by_curve = _collectives_s(clusters).values()
     if link.achieved is None or not by_curve:
         return link
     slowest = max(max(seconds) / statistics.median(seconds) for seconds in by_curve)

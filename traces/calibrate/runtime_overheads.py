@@ -33,7 +33,7 @@ from traces.capture.measurement_rounds import MeasurementRounds
 from traces.capture.momentum_sgd import optimizer
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.transport import ThreadGroup, Threads
+from traces.runs.executor.transport import Alone
 from traces.runs.executor.worker import Worker
 from traces.runs.torch_runtimes.pipeline_stage import Stage
 from traces.runs.torch_runtimes.pipelining import loss_of
@@ -42,6 +42,8 @@ from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import Network, load
 
+WARMUP = 3
+"""Steps before those that count."""
 MICROBATCHES = 8
 """Of the pipeline in which passes are timed, or as many as a batch has samples."""
 
@@ -55,7 +57,7 @@ def pass_overhead_s(by_rank: Sequence[tuple[float, float]], send_cpu_s_per_byte:
 
 
 def pass_cost(
-    profile: Profile, rank: int, *, repeats: int = 15, warmup: int = 3, group: dist.ProcessGroup | None = None
+    profile: Profile, rank: int, *, repeats: int = 15, group: dist.ProcessGroup | None = None
 ) -> tuple[float, float]:
     """Processor seconds that a pass over a stage takes longer in torch's pipelines than by itself, and bytes that it
     sends, both means over all passes of a step.
@@ -98,7 +100,7 @@ def pass_cost(
 
         sent = [ends(each if rank else stage.submod(*each)) for each in alone]
         sent_bytes = sum(each.nbytes for message in sent for each in message)
-        longer_s = _longer_s(passes, step, repeats, warmup, time.thread_time)
+        longer_s = _longer_s(passes, step, repeats, time.thread_time)
     return longer_s / (2 * microbatches), sent_bytes / (2 * microbatches)
 
 
@@ -121,7 +123,7 @@ def _leaf(value: Any) -> Any:
 
 
 def wrapped_overhead_s(
-    network: Network, batch_size: int, wrap: Callable[[Trained], Module], *, repeats: int = 15, warmup: int = 3
+    network: Network, batch_size: int, wrap: Callable[[Trained], Module], *, repeats: int = 15
 ) -> float:
     """Seconds that a step takes longer where `wrap` has made the network one of DDP, FSDP2 or tensor parallelism.
 
@@ -141,28 +143,27 @@ def wrapped_overhead_s(
 
         return step
 
-    return _longer_s(step_of(build(network)), step_of(wrap(build(network))), repeats, warmup)
+    return _longer_s(step_of(build(network)), step_of(wrap(build(network))), repeats)
 
 
 def _longer_s(
     plain: Callable[[], object],
     wrapped: Callable[[], object],
     repeats: int,
-    warmup: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
     """By how many seconds `wrapped` takes longer than `plain`, which take turns: the median, at least 0."""
     longer_s = []
-    for _ in range(warmup + repeats):
+    for _ in range(WARMUP + repeats):
         ends_s = [clock()]
         for step in (plain, wrapped):
             step()
             ends_s.append(clock())
         longer_s.append((ends_s[2] - ends_s[1]) - (ends_s[1] - ends_s[0]))
-    return max(0.0, statistics.median(longer_s[warmup:]))
+    return max(0.0, statistics.median(longer_s[WARMUP:]))
 
 
-def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, threads: int = 1) -> float:
+def task_overhead_s(profile: Profile, *, repeats: int = 15) -> float:
     """Seconds per compute task of `profile`'s network at its batch size: the median over `repeats`, at least 0.
 
     Raises UnknownNameError when the network is not in the zoo.
@@ -176,15 +177,15 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15, warmup: int = 3, thr
         network=network,
     )
     overheads_s = []
-    with machine_settings.settings(threads, profile.dtype, 0, cpu):
+    with machine_settings.settings(1, profile.dtype, 0, cpu):
         rounds = MeasurementRounds(network, cpu, profile.batch_size, torch.float32, ())
-        worker = Worker(script, 0, Threads(ThreadGroup(1), 0))
+        worker = Worker(script, 0, Alone())
         batch = random_batch(script)
-        for _ in range(warmup + repeats):
+        for _ in range(WARMUP + repeats):
             begun_s = time.perf_counter()
             rounds.train()
             ordinary_s = time.perf_counter() - begun_s
             step = worker.step(*batch)
             overheads_s.append((float(np.nanmax(step.end_s)) - ordinary_s) / len(script.graph))
         worker.close()
-    return max(0.0, statistics.median(overheads_s[warmup:]))
+    return max(0.0, statistics.median(overheads_s[WARMUP:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -24,54 +24,25 @@ def narrow(
     environment: Mapping[fx.Node, Any],
     fraction: Fraction,
     output: Any,
-    axis: int = 2,
+    axis: int,
+    reading: bool,
 ) -> Narrowed | None:
     """The step with `fraction` of its output channels; None where channels do not divide or the layer has no such form.
 
-    axis: of a sequence's channels. The new layer is run once on the step's arguments to see that it yields that
-    fraction of `output`.
+    reading: with that fraction of its input channels, making a partial sum of all outputs; only linear layers and
+    convolutions have this form, without the bias, which another adds. axis: of a sequence's channels. The new layer is
+    run once on the step's arguments to see that it yields what it should of `output`.
     """
     if not isinstance(output, Tensor) or output.dim() < 2:
         return None
     at = channel_axis(output, axis)
-    expected = (*output.shape[:at], output.shape[at] * fraction, *output.shape[at + 1 :])
-    return _checked(lambda: _narrow_call(step, geometry, fraction), step, environment, fraction, axis, expected, True)
-
-
-def narrow_inputs(
-    step: TracedStep,
-    geometry: Geometry,
-    environment: Mapping[fx.Node, Any],
-    fraction: Fraction,
-    output: Any,
-    axis: int = 2,
-) -> Narrowed | None:
-    """The step reading `fraction` of its input channels and making a partial sum of all outputs, as `narrow` otherwise.
-
-    Only linear layers and convolutions have this form; the bias is added once, by another.
-    """
-    if not isinstance(output, Tensor) or output.dim() < 2:
-        return None
-    make = lambda: (_reading_call(step, fraction), True)  # noqa: E731
-    return _checked(make, step, environment, fraction, axis, tuple(output.shape), False)
-
-
-def _checked(
-    make: Callable[[], tuple[Any, bool]],
-    step: TracedStep,
-    environment: Mapping[fx.Node, Any],
-    fraction: Fraction,
-    axis: int,
-    expected: tuple[Any, ...],
-    makes: bool,
-) -> Narrowed | None:
-    """The narrow step, if it can be made and yields a tensor of the expected shape."""
+    expected = (*output.shape[:at], output.shape[at] * (1 if reading else fraction), *output.shape[at + 1 :])
     try:
-        call, slices = make()
+        call, slices = (_reading_call(step, fraction), True) if reading else _narrow_call(step, geometry, fraction)
         narrow_step = dataclasses.replace(step, call=call)
-        narrowed = Narrowed(step=narrow_step, fraction=fraction, slices=slices, makes=makes, axis=axis)
-        arguments = ready(narrowed.step, environment, narrowed.value)
-        result = narrowed.step.call(*arguments.args, **arguments.kwargs)
+        narrowed = Narrowed(step=narrow_step, fraction=fraction, slices=slices, makes=not reading, axis=axis)
+        arguments = ready(narrow_step, environment, narrowed.value)
+        result = call(*arguments.args, **arguments.kwargs)
     except (_Indivisible, RuntimeError, ValueError, TypeError, IndexError):
         return None
     return narrowed if isinstance(result, Tensor) and tuple(result.shape) == expected else None
@@ -88,8 +59,8 @@ class Narrowed:
     step: TracedStep
     fraction: Fraction
     slices: bool
-    makes: bool = True
-    axis: int = 2
+    makes: bool
+    axis: int
 
     def value(self, value: Value) -> Value:
         """What it reads of one of the full step's inputs: all of it, or the same fraction of its channels."""

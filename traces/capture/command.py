@@ -42,13 +42,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import TextIO
 
 from simulator.errors import require, require_count
 from simulator.files import check_writable, write_profile
-from simulator.one_line_parser import OneLineParser, count, whole
+from simulator.one_line_parser import OneLineParser, count, duration, whole
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
@@ -89,6 +89,7 @@ def capture(
     threads: int = 1,
     repeats: int = 30,
     warmup: int = 2,
+    budget_s: float = inf,
     fractions: Sequence[Fraction] = FRACTIONS,
     input_shape: tuple[int, ...] | None = None,
     classes: int | None = None,
@@ -104,9 +105,10 @@ def capture(
     model: a zoo name, "hf:" and a configuration, `package.module:callable` (see zoo.load for the arguments it needs),
     or a Network. tiny: few blocks and short samples of an hf: network.
     dtype: "float32", "tf32" (float32 with TensorFloat-32 products on a GPU) or "bfloat16" (parameters too).
-    inputs: those of a network that reads several, or one by keyword. threads: of the CPU. progress: where to say how
-    far it is. Raises UnknownNameError for an unknown model, InputError for an absent device, too little memory or a
-    network that does not run.
+    inputs: those of a network that reads several, or one by keyword. threads: of the CPU. budget_s: rounds end earlier,
+    once the median step is known to 1 %, or this time is spent. progress: where to say how far it is. Raises
+    UnknownNameError for an unknown model, InputError for an absent device, too little memory or a network that does
+    not run.
     """
     for name, value in (("batch_size", batch_size), ("repeats", repeats), ("threads", threads)):
         require_count(name, value)
@@ -120,8 +122,8 @@ def capture(
         machine_settings.memory_errors(batch_size, device),
     ):
         rounds = MeasurementRounds(network, torch_device, batch_size, machine_settings.torch_dtype_of(dtype), fractions)
-        series = list(_series(rounds, repeats, warmup, progress))
-    best = min(series, key=lambda each: abs(log(each.layers_to_step or 1.0)))
+        series = list(_series(rounds, repeats, warmup, budget_s, progress))
+    best, counted = min(series, key=lambda each: abs(log(each[0].layers_to_step or 1.0)))
     again = f"; the best of {len(series)} series" if len(series) > 1 else ""
     return replace(
         best,
@@ -131,19 +133,22 @@ def capture(
         software=machine_settings.software(torch_device),
         command=command,
         date=datetime.date.today().isoformat(),
-        notes=f"medians and interquartile ranges of {repeats} rounds after {warmup} of warm-up{again}; random inputs; "
+        notes=f"medians and interquartile ranges of {counted} rounds after {warmup} of warm-up{again}; random inputs; "
         f"SGD with momentum {MOMENTUM}, learning rate {LEARNING_RATE}{best.notes}",
     )
 
 
-def _series(rounds: MeasurementRounds, repeats: int, warmup: int, progress: TextIO | None) -> Iterator[Profile]:
-    """What rounds measured, without names, once; again where the machine disturbed it, while there is time."""
-    ends_s = time.monotonic() + AGAIN_WITHIN_S
+def _series(
+    rounds: MeasurementRounds, repeats: int, warmup: int, budget_s: float, progress: TextIO | None
+) -> Iterator[tuple[Profile, int]]:
+    """What rounds measured, without names, and how many they were; again where the machine disturbed it, while there
+    is time."""
+    began_s = time.monotonic()
     for _ in range(MOST_SERIES):
-        with following(progress, rounds.points) as follow:
-            rounds.measure(repeats, warmup, follow)
+        with following(progress, rounds.points, began_s + budget_s) as follow:
+            rounds.measure(repeats, warmup, follow, began_s + budget_s)
         seen = rounds.circumstances()
-        yield Profile(
+        profile = Profile(
             model="",
             device="",
             batch_size=len(rounds.inputs),
@@ -154,7 +159,8 @@ def _series(rounds: MeasurementRounds, repeats: int, warmup: int, progress: Text
             doubt=doubt(seen),
             layers=tuple(rounds.layers()),
         )
-        if not (seen.off and seen.disturbed) or time.monotonic() > ends_s:
+        yield profile, len(rounds.whole_s)
+        if not (seen.off and seen.disturbed) or time.monotonic() > began_s + min(budget_s, AGAIN_WITHIN_S):
             return
 
 
@@ -185,6 +191,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=machine_settings.DTYPES, default="float32", help="of data and parameters")
     parser.add_argument("--threads", type=count, default=1, help="CPU threads (default 1)")
     parser.add_argument("--repeats", type=count, default=30, help="rounds of measurement (default 30)")
+    text = "end earlier: once the median step is known to 1%%, or this time is spent, e.g. 2min"
+    parser.add_argument("--budget", dest="budget_s", metavar="TIME", type=duration, default=inf, help=text)
     parser.add_argument("--warmup", type=whole, default=2, help="rounds before them that do not count (default 2)")
     add_input_arguments(parser)
     parser.add_argument("--seed", type=whole, default=0, help="of inputs and parameters (default 0)")

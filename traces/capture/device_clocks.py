@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -41,8 +41,8 @@ def _cuda_clock(index: int) -> CudaClock:
         return CudaClock()
 
 
-class Clock(Protocol):
-    """Marks instants on the device's own time line.
+class HostClock:
+    """Marks instants on the time line of a CPU, which is done when the call returns. mark: seconds by some clock.
 
     fill_steps: steps to run before one that is timed, so that the host is as far ahead as in a long training.
     joint_update: whether the optimizer updates all parameters at once, rather than one after another.
@@ -50,21 +50,14 @@ class Clock(Protocol):
     not kept waiting by it.
     """
 
-    fill_steps: int
-    joint_update: bool
-    times_calls: bool
+    fill_steps, joint_update, times_calls = 0, False, True
 
-    def mark(self) -> Any:
-        """An instant: when everything asked for so far is done."""
+    def __init__(self, mark: Callable[[], float]) -> None:
+        self.mark: Callable[[], Any] = mark
 
     def seconds(self, start: Any, end: Any) -> float:
         """Seconds between two marks, once `settle` has been called."""
-
-    def forget(self) -> None:
-        """Count leads from here on."""
-
-    def remark(self) -> str:
-        """How well the host kept ahead, for a profile's notes; empty where it need not."""
+        return float(end - start)
 
     def lead(self) -> None:
         """Let the host get ahead of the device, so that launching costs no device time."""
@@ -72,28 +65,11 @@ class Clock(Protocol):
     def settle(self) -> None:
         """Wait until the device has done everything."""
 
-
-class HostClock:
-    """For a CPU, which is done when the call returns. mark: seconds by some clock."""
-
-    fill_steps, joint_update, times_calls = 0, False, True
-
-    def __init__(self, mark: Callable[[], float]) -> None:
-        self.mark = mark
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-    def lead(self) -> None:
-        pass
-
-    def settle(self) -> None:
-        pass
-
     def forget(self) -> None:
-        pass
+        """Count leads from here on."""
 
     def remark(self) -> str:
+        """How well the host kept ahead, for a profile's notes; empty where it need not."""
         return ""
 
 
@@ -107,12 +83,12 @@ class UndisturbedClock(HostClock):
     def __init__(self) -> None:
         self._wall_s = self._queued_s = 0.0
 
-    def mark(self) -> tuple[float, float, float]:  # type: ignore[override]
+    def mark(self) -> tuple[float, float, float]:
         """The wall before and after the count was read, and the count between them."""
         before_s = time.perf_counter()
         return before_s, queued_s(), time.perf_counter()
 
-    def seconds(self, start: tuple[float, float, float], end: tuple[float, float, float]) -> float:  # type: ignore[override]
+    def seconds(self, start: tuple[float, float, float], end: tuple[float, float, float]) -> float:
         wall_s, queued_s = end[0] - start[2], end[1] - start[1]
         self._wall_s, self._queued_s = self._wall_s + wall_s, self._queued_s + queued_s
         return max(wall_s - queued_s, 0.0)
@@ -164,7 +140,7 @@ class CudaClock:
         self._empty_s = statistics.median(self.seconds(*pair) for pair in empty)
         self.forget()
 
-    def mark(self) -> torch.cuda.Event:
+    def mark(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event
@@ -204,3 +180,7 @@ class CudaClock:
 
     def _sleep(self, cycles: int) -> None:
         torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+
+
+Clock = HostClock | CudaClock
+"""The clock of a device."""

@@ -32,14 +32,19 @@ def trace(trained: Trained) -> list[TracedStep]:
             "move control flow that depends on values into a module without submodules, which becomes one layer"
         ) from None
     modules, names = dict(trained.named_modules()), LayerNames()
-    last_use = {read: node for node in graph.nodes for read in node.all_input_nodes}
-    steps = []
-    for node in graph.nodes:
-        if node.op in ("placeholder", "output"):
-            continue
-        dies = tuple(read for read in node.all_input_nodes if last_use[read] is node and read.op != "get_attr")
-        steps.append(TracedStep(node=node, name=names.of(node), call=call_of(trained, modules, node), dies=dies))
-    return steps
+    nodes = [node for node in graph.nodes if node.op not in ("placeholder", "output")]
+    return with_last_uses(
+        [TracedStep(node=node, name=names.of(node), call=call_of(trained, modules, node), dies=()) for node in nodes]
+    )
+
+
+def with_last_uses(steps: Sequence[TracedStep]) -> list[TracedStep]:
+    """The steps with the nodes that die with each."""
+    last = {read: step.node for step in steps for read in step.node.all_input_nodes}
+    return [
+        dataclasses.replace(step, dies=tuple(n for n in step.node.all_input_nodes if last[n] is step.node))
+        for step in steps
+    ]
 
 
 def beginning(steps: Sequence[TracedStep], data: Data) -> Environment:
@@ -104,13 +109,17 @@ Environment = dict[fx.Node, Any]
 
 @dataclass(slots=True, kw_only=True)
 class Ready:
-    """The arguments of a step, joined to autograd by boundaries, and where their gradients go."""
+    """The arguments of a step, joined to autograd by boundaries, and where their gradients go.
+
+    outputs: once it has run, the position and gradient edge of each output that has one.
+    """
 
     args: Any
     kwargs: Any
     edges: list[Any] = field(default_factory=list)
     origins: list[tuple[int, int]] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
+    outputs: list[tuple[int, Any]] = field(default_factory=list)
 
 
 def alias(step: TracedStep, environment: Mapping[fx.Node, Any]) -> Any:

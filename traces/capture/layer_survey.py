@@ -13,8 +13,8 @@ from torch import Tensor, fx, nn
 from torch.fx.node import map_aggregate
 from torch.utils.flop_counter import FlopCounterMode
 
-from simulator.workload import Geometry
-from traces.capture.channel_fractions import Narrowed, narrow, narrow_inputs
+from simulator.workload import Layer
+from traces.capture.channel_fractions import Narrowed, narrow
 from traces.capture.checkpointed_call import watched
 from traces.capture.fx_steps import (
     Environment,
@@ -34,34 +34,32 @@ from traces.zoo.blocks import QueryKeyValueAttention
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurveyedLayer:
-    """One layer. Bytes and flops are for the whole batch; flops count two per multiply-add of matrix products,
-    convolutions and attention, and nothing else. narrowed: the layer with a fraction of its output channels (False) and
-    of its input channels (True)."""
+class Survey:
+    """A network's layers, without times. Flops count two per multiply-add of matrix products, convolutions and
+    attention, and nothing else.
 
-    name: str
-    kind: str
-    inputs: tuple[str, ...]
-    output_shape: tuple[int, int, int]
-    output_bytes: int
-    parameter_bytes: int
-    saved_bytes: int
-    flops: float
-    geometry: Geometry
-    tied_to: tuple[str, ...]
-    narrowed: dict[bool, dict[Fraction, Narrowed]]
+    layer_of: the position of each node that is a layer. narrowed: by (whether they read a fraction of their input
+    channels or make one of their output channels, that fraction), the layers that have such a form, by position.
+    """
+
+    layers: list[Layer]
+    layer_of: dict[fx.Node, int]
+    narrowed: dict[tuple[bool, Fraction], dict[int, Narrowed]]
 
 
 def survey(
     steps: Sequence[TracedStep], data: Data, persistent: Iterable[Tensor], fractions: Sequence[Fraction]
-) -> tuple[list[SurveyedLayer], dict[fx.Node, int]]:
-    """The layers, and the position of each node that is a layer, from running the steps once over `data`.
+) -> Survey:
+    """The layers, from running the steps once over `data`.
 
     data: (samples, *input shape). persistent: the parameters and buffers of the model, whose storage no layer saves.
     A parameter of several layers is the first one's; the others name that layer in tied_to.
     """
-    layers: list[SurveyedLayer] = []
+    layers: list[Layer] = []
     layer_of: dict[fx.Node, int] = {}
+    narrowed: dict[tuple[bool, Fraction], dict[int, Narrowed]] = {
+        (reading, fraction): {} for reading in (False, True) for fraction in fractions
+    }
     environment, axes = beginning(steps, data), list[int]()
     saved, owners = _SavedStorage(persistent), dict[nn.Parameter, str]()
     for step in steps:
@@ -83,28 +81,30 @@ def survey(
                         saved.keep(tensor)
                 axes.append(_sequence_axis(step, environment, axes))
                 layer_of[step.node] = len(layers)
+                for (reading, fraction), forms in narrowed.items():
+                    form = narrow(step, geometry, environment, fraction, result, axes[-1], reading)
+                    if form is not None:
+                        forms[len(layers)] = form
                 layers.append(
-                    SurveyedLayer(
+                    Layer(
                         name=step.name,
                         kind=kind,
                         inputs=producers,
                         output_shape=shape_of(next(tensors(result)), axes[-1]),
+                        forward_s=0.0,
+                        backward_s=0.0,
                         output_bytes=sum(map(_bytes, tensors(result))),
                         parameter_bytes=sum(map(_bytes, parameters)),
                         saved_bytes=saved.take(),
                         flops=float(counter.get_total_flops()),
                         geometry=geometry,
                         tied_to=tuple(name for name in dict.fromkeys(tied) if name != step.name),
-                        narrowed={
-                            reading: _narrowed(step, geometry, environment, fractions, result, axes[-1], reading)
-                            for reading in (False, True)
-                        },
                     )
                 )
             value, _ = outputs(result, len(layers) - 1)
         environment[step.node] = value
         release(step, environment)
-    return layers, layer_of
+    return Survey(layers=layers, layer_of=layer_of, narrowed={form: made for form, made in narrowed.items() if made})
 
 
 def shape_of(tensor: Tensor, of_sequences: int = 2) -> tuple[int, int, int]:
@@ -131,7 +131,7 @@ def _sequence_axis(step: TracedStep, environment: Environment, axes: Sequence[in
     return 1 if any(layer >= 0 and axes[layer] == 1 for layer in read) and keeps_axes(step) else 2
 
 
-def _producers(step: TracedStep, environment: Environment, layers: Sequence[SurveyedLayer]) -> tuple[str, ...]:
+def _producers(step: TracedStep, environment: Environment, layers: Sequence[Layer]) -> tuple[str, ...]:
     """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
     read: dict[str, None] = {}
 
@@ -142,20 +142,6 @@ def _producers(step: TracedStep, environment: Environment, layers: Sequence[Surv
     for node in step.node.all_input_nodes:
         map_aggregate(environment[node], visit)
     return tuple(read)
-
-
-def _narrowed(
-    step: TracedStep,
-    geometry: Geometry,
-    environment: Environment,
-    fractions: Sequence[Fraction],
-    result: Any,
-    axis: int,
-    reading: bool,
-) -> dict[Fraction, Narrowed]:
-    make = narrow_inputs if reading else narrow
-    made = {fraction: make(step, geometry, environment, fraction, result, axis) for fraction in fractions}
-    return {fraction: layer for fraction, layer in made.items() if layer is not None}
 
 
 def _bytes(tensor: Tensor) -> int:

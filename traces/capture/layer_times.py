@@ -28,11 +28,6 @@ class Times:
         """What adds up to a step: seconds forward, backward and of the update."""
         return self.forward_s, self.backward_s, self.update_s
 
-    @property
-    def total_s(self) -> float:
-        """Seconds of all timed layers together."""
-        return sum(sum(part.values()) for part in self.phases)
-
 
 class Marks:
     """Instants marked during a pass, read together after it."""

@@ -16,19 +16,22 @@ from __future__ import annotations
 
 import gc
 import statistics
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from fractions import Fraction
+from math import inf, sqrt
 
 import torch
 from torch import Tensor
 
 from simulator.errors import InputError
 from simulator.workload import Layer, ScalingPoint
-from traces.capture.channel_fractions import Narrowed
 from traces.capture.device_clocks import clock_of, step_clock_of
 from traces.capture.doubts import Circumstances, drift
 from traces.capture.fx_steps import Trained
-from traces.capture.layer_survey import survey
+from traces.capture.layer_survey import Survey, survey
 from traces.capture.layer_times import Times
 from traces.capture.momentum_sgd import optimizer
 from traces.capture.network_inputs import Data, draw
@@ -37,12 +40,18 @@ from traces.capture.stolen_time import StolenTime, stolen_words
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
 
+FEWEST_ROUNDS, PRECISION = 5, 0.01
+"""A budget ends no earlier than after so many rounds that count, and when the median step is known this well."""
+MEDIAN_ERROR = 1.2533 / 1.3490
+"""A median's standard error is the first times that of the mean, and quartiles lie twice 0.6745 standard deviations
+apart, the second (of a normal distribution)."""
+
 
 class MeasurementRounds:
     """A network on a device with data of `batch_size` samples, ready to be measured.
 
-    inputs: (batch_size, *input shape). surveyed: the layers without times. whole_s: seconds of the whole steps so far,
-    smaller_whole_s: of ordinary forward and backward passes by their batch size.
+    inputs: (batch_size, *input shape). surveyed: the layers without times. narrowed: as in Survey. whole_s: seconds of
+    the whole steps so far, smaller_whole_s: of ordinary forward and backward passes by their batch size.
     recorded: whether its layers were recorded from a run, not traced. skipped: smaller batch sizes that are left out
     because the network calls other layers there.
     """
@@ -61,8 +70,9 @@ class MeasurementRounds:
         source = StepSource(self.trained, self.inputs)
         self.recorded, self.skipped = source.recorded, list[int]()
         steps = source.steps(self.inputs)
-        self.surveyed, layer_of = survey(steps, self.inputs, self._persistent(), fractions)
-        self.passes = TimedPasses(steps, layer_of, self._clock)
+        surveyed = survey(steps, self.inputs, self._persistent(), fractions)
+        self.surveyed, self.narrowed = surveyed.layers, surveyed.narrowed
+        self.passes = TimedPasses(steps, surveyed.layer_of, self._clock)
         self._smaller_passes = dict(self._passes_at_smaller_sizes(source))
         self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []
@@ -70,12 +80,7 @@ class MeasurementRounds:
         self._sums: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._smaller_passes}
         self.smaller_whole_s: dict[int, list[float]] = {size: [] for size in self._smaller_passes}
-        self._narrow: dict[tuple[bool, Fraction], list[Times]] = {
-            (reading, fraction): []
-            for reading in (False, True)
-            for fraction in fractions
-            if self.variants(fraction, reading)
-        }
+        self._narrow: dict[tuple[bool, Fraction], list[Times]] = {form: [] for form in self.narrowed}
 
     @property
     def points(self) -> str:
@@ -96,18 +101,22 @@ class MeasurementRounds:
             if not source.recorded:
                 yield size, self.passes
                 continue
-            try:
+            surveyed: Survey | None = None
+            with suppress(InputError, RuntimeError, ValueError):
                 steps = source.steps(self.inputs[:size])
-                surveyed, layer_of = survey(steps, self.inputs[:size], self._persistent(), ())
-            except (InputError, RuntimeError, ValueError):
-                surveyed = []
-            if [layer.name for layer in surveyed] == names:
-                yield size, TimedPasses(steps, layer_of, self._clock)
+                surveyed = survey(steps, self.inputs[:size], self._persistent(), ())
+            if surveyed and [layer.name for layer in surveyed.layers] == names:
+                yield size, TimedPasses(steps, surveyed.layer_of, self._clock)
             else:
                 self.skipped.append(size)
 
-    def measure(self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None) -> None:
-        """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all)."""
+    def measure(
+        self, repeats: int, warmup: int, progress: Callable[[int, int], None] | None = None, ends_s: float = inf
+    ) -> None:
+        """Run `warmup` rounds that do not count and `repeats` that do; `progress` hears (rounds done, in all).
+
+        ends_s: by time.monotonic; FEWEST_ROUNDS or more are enough then, or once the median step is known to PRECISION.
+        """
         for count in range(warmup + repeats):
             if count in (0, warmup):
                 self._forget()
@@ -115,6 +124,14 @@ class MeasurementRounds:
             gc.collect()
             if progress:
                 progress(count + 1, warmup + repeats)
+            enough = count + 1 >= warmup + FEWEST_ROUNDS
+            if enough and ends_s < inf and (time.monotonic() > ends_s or self._is_precise()):
+                return
+
+    def _is_precise(self) -> bool:
+        """Whether the standard error of the median step is at most PRECISION of it (of normally distributed steps)."""
+        error_s = MEDIAN_ERROR * spread(self.whole_s) / sqrt(len(self.whole_s))
+        return error_s <= PRECISION * statistics.median(self.whole_s)
 
     def layers_to_step(self) -> float:
         """Seconds of all layers timed one by one over those of the whole step, of medians, before any scaling."""
@@ -137,11 +154,8 @@ class MeasurementRounds:
             forward, backward, update = ([scale * s for s in part] for part in _column(self._full, i))
             sums = [times.accumulate_s.get(i, 0.0) for times in self._sums]
             again = [scale * times.recompute_s.get(i, 0.0) for times in self._full]
-            yield Layer(
-                name=surveyed.name,
-                kind=surveyed.kind,
-                inputs=surveyed.inputs,
-                output_shape=surveyed.output_shape,
+            yield replace(
+                surveyed,
                 forward_s=median(forward),
                 backward_s=median(backward),
                 update_s=median(update),
@@ -149,22 +163,8 @@ class MeasurementRounds:
                 backward_spread_s=spread(backward),
                 recompute_s=min(median(again), median(backward)),
                 accumulate_s=median(sums),
-                parameter_bytes=surveyed.parameter_bytes,
-                output_bytes=surveyed.output_bytes,
-                saved_bytes=surveyed.saved_bytes,
-                tied_to=surveyed.tied_to,
-                flops=surveyed.flops,
-                geometry=surveyed.geometry,
                 scaling=(*self._batch_points(i), *self._channel_points(i, scale)),
             )
-
-    def variants(self, fraction: Fraction, reading: bool = False) -> dict[int, Narrowed]:
-        """The narrow form of every layer that has one at `fraction` of its output channels, by position.
-
-        reading: at that fraction of its input channels.
-        """
-        forms = enumerate(surveyed.narrowed[reading] for surveyed in self.surveyed)
-        return {i: form[fraction] for i, form in forms if fraction in form}
 
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
@@ -175,7 +175,7 @@ class MeasurementRounds:
 
     def _channel_points(self, layer: int, scale: float) -> Iterator[ScalingPoint]:
         for (reading, fraction), times in self._narrow.items():
-            if fraction in self.surveyed[layer].narrowed[reading]:
+            if layer in self.narrowed[reading, fraction]:
                 forward, backward = ([scale * s for s in part] for part in _column(times, layer)[:2])
                 yield ScalingPoint(
                     batch_size=len(self.inputs),
@@ -195,8 +195,8 @@ class MeasurementRounds:
             if self._clock.times_calls:
                 self.smaller_whole_s[size].append(self._whole_pass(self.inputs[:size]))
             times.append(self._smaller_passes[size].gradients(self.inputs[:size])[0])
-        for (reading, fraction), times in self._narrow.items():
-            times.append(self.passes.narrowed(self.inputs, self.variants(fraction, reading)))
+        for form, times in self._narrow.items():
+            times.append(self.passes.narrowed(self.inputs, self.narrowed[form]))
 
     def whole_step(self) -> float:
         """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""

@@ -42,6 +42,10 @@ class LayerNames:
             around = list(node.meta.get("nn_module_stack", {}))[-1:]
             called = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", node.name)
             name = ".".join(part for part in (*around, called) if part)
+        return self.unique(name)
+
+    def unique(self, name: str) -> str:
+        """A name, with a number behind it where it has been given before."""
         name = name.removeprefix("model.")
         self._seen[name] = self._seen.get(name, 0) + 1
         return name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"

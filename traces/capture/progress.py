@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TextIO
 
 from simulator.units import format_duration
@@ -17,8 +18,9 @@ LINE_EVERY_S = 30.0
 
 
 @contextmanager
-def following(stream: TextIO | None, subject: str) -> Iterator[Callable[[int, int], None] | None]:
-    """What to call with (rounds done, rounds in all) after each; None without a stream."""
+def following(stream: TextIO | None, subject: str, ends_s: float = inf) -> Iterator[Callable[[int, int], None] | None]:
+    """What to call with (rounds done, rounds in all) after each; None without a stream. ends_s: by time.monotonic, when
+    rounds end at the latest."""
     if stream is None:
         yield None
         return
@@ -27,7 +29,7 @@ def following(stream: TextIO | None, subject: str) -> Iterator[Callable[[int, in
     def follow(done: int, rounds: int) -> None:
         nonlocal written_at
         now = time.monotonic()
-        left_s = (now - began) / done * (rounds - done)
+        left_s = min((now - began) / done * (rounds - done), max(ends_s - now, 0.0))
         terminal = stream.isatty()
         if now - began + left_s < QUIET_S or (not terminal and now - written_at < LINE_EVERY_S):
             return

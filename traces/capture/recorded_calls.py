@@ -235,8 +235,8 @@ class _Recording(TorchFunctionMode):
         if isinstance(result, Tensor):
             self._bind(result, node)
             return
-        parts = result.items() if isinstance(result, Mapping) else enumerate(result if _is_sequence(result) else ())
-        for key, part in parts:
+        listed = result if isinstance(result, tuple | list) else ()
+        for key, part in result.items() if isinstance(result, Mapping) else enumerate(listed):
             if next(tensors(part), None) is None:
                 continue
             picked = self.graph.create_node("call_function", operator.getitem, (node, key), name="pick")
@@ -249,10 +249,6 @@ def _bound_to(function: Any) -> tuple[Any, ...]:
     if isinstance(function, functools.partial):
         return (*function.args[:1], *_bound_to(function.func))
     return (getattr(function, "__self__", None),)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, tuple | list)
 
 
 def _changing(func: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -> Any:

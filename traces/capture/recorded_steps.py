@@ -7,7 +7,6 @@ timing would cost more than they do.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,8 @@ from torch.utils import checkpoint
 from simulator.errors import InputError
 from traces.capture.checkpointed_call import GENERATOR, REENTRANT, CheckpointedCall
 from traces.capture.function_group import FunctionGroup
-from traces.capture.fx_steps import TracedStep, Trained, trace
+from traces.capture.fx_steps import TracedStep, Trained, trace, with_last_uses
+from traces.capture.module_tracer import LayerNames
 from traces.capture.network_inputs import Data, data_tensors
 from traces.capture.recorded_calls import NOTHING_TO_TRAIN, recorded_calls
 
@@ -133,7 +133,7 @@ class _Arrangement:
         self._new: dict[fx.Node, fx.Node] = {}
         self._waiting: dict[fx.Node, None] = {}
         self._steps: list[TracedStep] = []
-        self._seen: dict[str, int] = {}
+        self._names = LayerNames()
 
     def steps(self) -> list[TracedStep]:
         for node in self._recorded.nodes:
@@ -150,7 +150,7 @@ class _Arrangement:
                 self._waiting[node] = None
                 if not node.meta["pure"]:
                     self._flush(list(self._waiting))
-        return _with_last_uses(self._steps)
+        return with_last_uses(self._steps)
 
     def _needed(self, nodes: Iterable[fx.Node]) -> list[fx.Node]:
         """The waiting nodes that `nodes` are or depend on, in their order."""
@@ -212,9 +212,7 @@ class _Arrangement:
     ) -> None:
         new_args, new_kwargs = map_aggregate((args, kwargs), lambda item: self._new.get(item, item))  # type: ignore
         self._new[node] = self._graph.create_node("call_function", call, new_args, new_kwargs, name="step")
-        name = name.removeprefix("model.")
-        self._seen[name] = self._seen.get(name, 0) + 1
-        name = name if self._seen[name] == 1 else f"{name}#{self._seen[name]}"
+        name = self._names.unique(name)
         self._steps.append(
             TracedStep(node=self._new[node], name=name, call=call, dies=(), parameters=parameters, functions=functions)
         )
@@ -227,11 +225,3 @@ def _main(functions: Sequence[str]) -> str:
             return name
     computing = [name for name in functions if name not in _VIEWS]
     return computing[-1] if computing else functions[-1]
-
-
-def _with_last_uses(steps: Sequence[TracedStep]) -> list[TracedStep]:
-    last = {read: step.node for step in steps for read in step.node.all_input_nodes}
-    return [
-        dataclasses.replace(step, dies=tuple(n for n in step.node.all_input_nodes if last[n] is step.node))
-        for step in steps
-    ]

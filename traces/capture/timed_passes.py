@@ -137,7 +137,7 @@ class TimedPasses:
             marks.share("update_s", {layer: sum(p.numel() for p in by_layer[layer]) for layer in layers}, start)
 
     def _accumulate(
-        self, run: _ForwardRecord, differentiated: Sequence[tuple[Tensor | None, bool]], layer: int, marks: Marks
+        self, run: Ready, differentiated: Sequence[tuple[Tensor | None, bool]], layer: int, marks: Marks
     ) -> None:
         """Time sums of the layer's gradients with as large tensors, the momenta, which a factor of 0 leaves alone."""
         pairs = zip(run.parameters, differentiated[len(run.origins) :], strict=True)
@@ -164,17 +164,8 @@ _OutputGradients = dict[int, list[tuple[Tensor, bool]]]
 _Received = dict[int, _OutputGradients]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ForwardRecord:
-    """What backward needs of a layer that ran forward."""
-
-    outputs: list[tuple[int, Any]]
-    inputs: list[Any]
-    origins: list[tuple[int, int]]
-    parameters: list[nn.Parameter]
-
-
-_Runs = dict[int, _ForwardRecord]
+_Runs = dict[int, Ready]
+"""What backward needs of each layer that ran forward."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +180,7 @@ class _Timed:
 
 def _run(
     step: TracedStep, arguments: Ready, layer: int, environment: Environment, marks: Marks | None
-) -> tuple[_ForwardRecord, Any]:
+) -> tuple[Ready, Any]:
     """Run a layer; what dies with it is released within the timed part, as it is in an ordinary step."""
     start = marks.clock.mark() if marks else None
     result = step.call(*arguments.args, **arguments.kwargs)
@@ -197,17 +188,15 @@ def _run(
     release(step, environment)
     if marks:
         marks.note("forward_s", layer, start)
-    value, edges = outputs(result, layer)
-    return _ForwardRecord(
-        outputs=edges, inputs=arguments.edges, origins=arguments.origins, parameters=arguments.parameters
-    ), value
+    value, arguments.outputs = outputs(result, layer)
+    return arguments, value
 
 
 def _differentiate(
-    run: _ForwardRecord, gradients: _OutputGradients, layer: int, marks: Marks | None
+    run: Ready, gradients: _OutputGradients, layer: int, marks: Marks | None
 ) -> list[tuple[Tensor | None, bool]]:
     """The gradients of the layer's inputs and parameters; those of its outputs and all it saved are released."""
-    targets = [*run.inputs, *run.parameters]
+    targets = [*run.edges, *run.parameters]
     if not targets or not gradients:
         return [(None, False)] * len(targets)
     shared = [_memory(gradient) for sent in gradients.values() for gradient, _ in sent]
@@ -240,7 +229,7 @@ def _note_empty_call(layer: int, marks: Marks) -> None:
 
 
 def _deliver(
-    run: _ForwardRecord,
+    run: Ready,
     differentiated: list[tuple[Tensor | None, bool]],
     layer: int,
     received: _Received,

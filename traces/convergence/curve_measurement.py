@@ -35,7 +35,6 @@ def converge(
     stale_batch_size: int = 64,
     seeds: int = 5,
     epochs: int = 100,
-    threads: int = 1,
     command: str = "",
     say: Callable[[str], None] = lambda line: None,
 ) -> Curves:
@@ -59,7 +58,7 @@ def converge(
         for age in sorted(set(staleness))
     ]
     cpu, trials, rates = torch.device("cpu"), list[Trial](), dict(FIRST_LEARNING_RATE)
-    with machine_settings.settings(threads, "float32", 0, cpu):
+    with machine_settings.settings(1, "float32", 0, cpu):
         for regime in regimes:
             rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
             trials += [trial(recipe, regime, rate, seed) for seed in range(seeds)]
@@ -69,7 +68,7 @@ def converge(
     return Curves(
         model=model,
         dataset=dataset,
-        device=machine_settings.device_name(cpu, threads),
+        device=machine_settings.device_name(cpu, 1),
         target=target,
         software=machine_settings.software(cpu),
         command=command,

@@ -24,9 +24,7 @@ class Dataset:
     held_samples: Tensor
     held_classes: Tensor
 
-    def batches(
-        self, batch_size: int, seed: int, dtype: torch.dtype = torch.float32
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, batch_size: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches without end: (batch_size, channels, height, width) and (batch_size,). One seed gives one order of
         samples for every batch size: epoch after epoch, each drawn anew, and cut where batches end."""
         source = torch.Generator().manual_seed(seed)

@@ -82,20 +82,9 @@ class ElasticWorker:
         """The step that comes next."""
         return int(self.state[-1])
 
-    def join(self, store: Path, rank: int, shares: Sequence[int], timeout_s: float) -> None:
-        """Form a process group with the ranks that open `store`; rank r computes shares[r] samples of each step.
-
-        timeout_s: seconds after which a collective fails.
-        """
-        self._rank, self._shares = rank, tuple(shares)
-        if len(shares) > 1:
-            file_store = dist.FileStore(str(store), len(shares))  # type: ignore[attr-defined]
-            self._group = dist.ProcessGroupGloo(file_store, rank, len(shares), timedelta(seconds=timeout_s))
-
-    def adopt(self, group: Any, rank: int, shares: Sequence[int]) -> None:
-        """Train in a process group that exists already."""
-        self._rank, self._shares = rank, tuple(shares)
-        self._group = group if len(shares) > 1 else None
+    def join(self, group: Any, rank: int, shares: Sequence[int]) -> None:
+        """Train in a process group, None for one rank alone; rank r computes shares[r] samples of each step."""
+        self._group, self._rank, self._shares = group, rank, tuple(shares)
 
     def leave(self) -> None:
         """Take the process group down."""
@@ -111,14 +100,14 @@ class ElasticWorker:
 
         Raises RuntimeError if a rank is lost.
         """
-        began = time.perf_counter()
+        began_s = time.perf_counter()
         samples = self.own_samples()
         self._sums.zero_()
         scores = self._model(self._data[samples])
         loss = nn.functional.cross_entropy(scores, self._targets[samples], reduction="sum") / self.training.batch_size
         loss.backward()  # type: ignore[no-untyped-call]
         self._sums[-2], self._sums[-1] = loss.detach(), changes
-        self.compute_s = time.perf_counter() - began
+        self.compute_s = time.perf_counter() - began_s
         if self._group is not None:
             self._group.allreduce([self._sums]).wait()
         parameters, momenta = self.state[: self._count], self.state[self._count : -1]
@@ -146,6 +135,14 @@ class ElasticWorker:
             options = dist.BroadcastOptions()
             options.rootRank = int(steps.argmax())
             self._group.broadcast([self.state], options).wait()
+
+
+def group_over(store: Path, rank: int, ranks: int, timeout_s: float) -> Any:
+    """A process group of the ranks that open `store`, None for one; timeout_s: after which a collective fails."""
+    if ranks == 1:
+        return None
+    file_store = dist.FileStore(str(store), ranks)  # type: ignore[attr-defined]
+    return dist.ProcessGroupGloo(file_store, rank, ranks, timedelta(seconds=timeout_s))
 
 
 def write_state(path: Path, state: Tensor) -> None:

@@ -16,9 +16,10 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from traces.lab.child_processes import dies_with, set_priority
 
@@ -52,93 +53,87 @@ def run(folder: Path, device: int, number: int, parent: int) -> None:
         os.sched_setaffinity(0, [job["cores"][device % len(job["cores"])]])
     if _path(folder, number).exists():
         set_priority(-20)  # nobody trains meanwhile
-    with open(folder / f"{device}.log", "a", buffering=1) as file:
-        log = _Log(file)
-        log.note("launch", number)
-        from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, write_state
-
-        worker = ElasticWorker(TrainingJob(**job["training"]))
-        log.note("framework", number)
-        (folder / f"{device}.{number}.ready").touch()
-        while True:
-            generation = _awaited(folder, number)
-            if device not in generation.devices:
-                break
-            set_priority(-20)
-            _enter(worker, generation, folder, device, number, log)
-            number += 1
-            if _train_until_change(worker, generation, folder, device, number, log) and _restarts(folder, number):
-                if generation.devices[0] == device:
-                    write_state(folder / "checkpoint", worker.state)
-                    log.note("write checkpoint", number)
-                break
-            worker.leave()
-            log.note("leave groups", number)
-        log.note("end", number)
+    with open(folder / f"{device}.log", "a", buffering=1) as log:
+        _Life(folder, device, number, log).train(job["training"])
     os._exit(0)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
 
 
-class _Log:
-    """A device's log: what ended, for which generation, and when in seconds of CLOCK_MONOTONIC."""
+class _Life:
+    """What a device's process does, and its log: what ended, for which generation, and when by CLOCK_MONOTONIC.
 
-    def __init__(self, file: Any) -> None:
-        self._file = file
+    number: of the generation that it trains in, or waits for.
+    """
 
-    def note(self, what: str, generation: int, **more: Any) -> None:
-        line = {"what": what, "generation": generation, "at_s": time.monotonic(), **more}
-        self._file.write(json.dumps(line) + "\n")
+    def __init__(self, folder: Path, device: int, number: int, log: TextIO) -> None:
+        self._folder, self._device, self._number, self._log = folder, device, number, log
+
+    def train(self, training: Mapping[str, Any]) -> None:
+        """Every generation from the first one on that has this device."""
+        self._note("launch")
+        from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, write_state
+
+        worker = ElasticWorker(TrainingJob(**training))
+        self._note("framework")
+        (self._folder / f"{self._device}.{self._number}.ready").touch()
+        while self._device in (generation := self._awaited()).devices:
+            set_priority(-20)
+            self._enter(worker, generation)
+            self._number += 1
+            if self._train_until_change(worker, generation) and self._awaited().source == "checkpoint":
+                if generation.devices[0] == self._device:
+                    write_state(self._folder / "checkpoint", worker.state)
+                    self._note("write checkpoint")
+                break
+            worker.leave()
+            self._note("leave groups")
+        self._note("end")
+
+    def _awaited(self) -> Generation:
+        path = _path(self._folder, self._number)
+        while not path.exists():
+            time.sleep(POLL_S)
+        return Generation(**json.loads(path.read_text()))
+
+    def _enter(self, worker: ElasticWorker, generation: Generation) -> None:
+        """Join the process group and take over the training state; the log has a line after each part."""
+        from traces.elastic.elastic_worker import group_over, read_state
+
+        rank, store = generation.devices.index(self._device), self._folder / f"{self._number}.store"
+        group = group_over(store, rank, len(generation.shares), generation.timeout_s)
+        worker.join(group, rank, generation.shares)
+        self._note("groups")
+        if generation.source == "checkpoint":
+            read_state(self._folder / "checkpoint", worker.state)
+            self._note("read checkpoint")
+        elif generation.source != "start":
+            worker.move_state(generation.messages)
+            if generation.source == "agree":
+                worker.agree()
+            self._note("move")
+
+    def _train_until_change(self, worker: ElasticWorker, generation: Generation) -> bool:
+        """Steps until the next generation is announced (True), or until a rank is lost (False)."""
+        first = generation.devices[0] == self._device
+        while True:
+            samples, began_s = worker.own_samples(), time.monotonic()
+            try:
+                loss, changed = worker.step(first and _path(self._folder, self._number).exists())
+            except RuntimeError:
+                self._note("detect")
+                return False
+            step = {"step": worker.step_number - 1, "loss": loss, "samples": samples, "began_s": began_s}
+            self._note("step", self._number - 1, **step, compute_s=worker.compute_s)
+            if changed:
+                return True
+
+    def _note(self, what: str, generation: int | None = None, **more: Any) -> None:
+        number = self._number if generation is None else generation
+        line = {"what": what, "generation": number, "at_s": time.monotonic(), **more}
+        self._log.write(json.dumps(line) + "\n")
 
 
 def _path(folder: Path, number: int) -> Path:
     return folder / f"{number}.generation"
-
-
-def _awaited(folder: Path, number: int) -> Generation:
-    while not _path(folder, number).exists():
-        time.sleep(POLL_S)
-    return Generation(**json.loads(_path(folder, number).read_text()))
-
-
-def _restarts(folder: Path, number: int) -> bool:
-    return _awaited(folder, number).source == "checkpoint"
-
-
-def _enter(worker: ElasticWorker, generation: Generation, folder: Path, device: int, number: int, log: _Log) -> None:
-    """Join the process group and take over the training state; the log has a line after each part."""
-    rank = generation.devices.index(device)
-    worker.join(folder / f"{number}.store", rank, generation.shares, generation.timeout_s)
-    log.note("groups", number)
-    if generation.source == "checkpoint":
-        from traces.elastic.elastic_worker import read_state
-
-        read_state(folder / "checkpoint", worker.state)
-        log.note("read checkpoint", number)
-    elif generation.source == "move":
-        worker.move_state(generation.messages)
-        log.note("move", number)
-    elif generation.source == "agree":
-        worker.agree()
-        log.note("move", number)
-
-
-def _train_until_change(
-    worker: ElasticWorker, generation: Generation, folder: Path, device: int, following: int, log: _Log
-) -> bool:
-    """Steps until generation `following` is announced (True), or until a rank is lost (False)."""
-    rank = generation.devices.index(device)
-    while True:
-        samples, began_s = worker.own_samples(), time.monotonic()
-        changes = rank == 0 and _path(folder, following).exists()
-        try:
-            loss, changed = worker.step(changes)
-        except RuntimeError:
-            log.note("detect", following)
-            return False
-        number = worker.step_number - 1
-        seconds = {"began_s": began_s, "compute_s": worker.compute_s}
-        log.note("step", following - 1, step=number, loss=loss, samples=samples, **seconds)
-        if changed:
-            return True
 
 
 def main(argv: list[str]) -> None:

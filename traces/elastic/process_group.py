@@ -2,9 +2,9 @@
 
 with ElasticProcessGroup(training, lab, cores) as group:
     group.start((0,))
-    group.expand((0, 1), "live")       processes start beside the training, then one pause
-    group.expand((0, 1, 2, 3), "restart")
-    group.shrink((0, 1))
+    group.change((0, 1))               processes start beside the training, then one pause
+    group.change((0, 1, 2, 3), "restart")
+    group.change((0, 1))
     group.kill(1)                      the others detect it and go on
     group.finish()
 """
@@ -27,7 +27,6 @@ from simulator.owned_files import temporary_folder
 from traces.elastic.elastic_worker import TrainingJob, even_shares
 from traces.elastic.group_rank import Generation
 from traces.lab.child_processes import kill_processes, set_priority, start_process
-from traces.lab.namespaces import batch
 from traces.lab.shaped_network import Lab
 
 POLL_S = 0.03
@@ -59,7 +58,6 @@ class ElasticProcessGroup:
         self.processes: dict[int, subprocess.Popen[bytes]] = {}
         self._generation = -1
         self._devices: tuple[int, ...] = ()
-        self._without_link: list[int] = []
         self.marks: list[tuple[str, int, float]] = []
         job = {"training": asdict(training), "cores": list(cores)}
         (self.folder / "job.json").write_text(json.dumps(job))
@@ -71,8 +69,6 @@ class ElasticProcessGroup:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         set_priority(0)
         kill_processes(self.processes.values())
-        for device in self._without_link:
-            self._set_link(device, "up")
         self._temporary.cleanup()
 
     def start(self, devices: tuple[int, ...], shares: Sequence[int] = ()) -> None:
@@ -80,8 +76,12 @@ class ElasticProcessGroup:
         self._launch(devices, self._generation + 1)
         self._announce(devices, "start", shares=shares)
 
-    def expand(self, devices: tuple[int, ...], policy: str, messages: Sequence[tuple[int, int]] = ()) -> None:
-        """Go on with more devices. messages: under "live", which device sends the state to which, in order."""
+    def change(self, devices: tuple[int, ...], policy: str = "live", messages: Sequence[tuple[int, int]] = ()) -> None:
+        """Go on with more or fewer devices.
+
+        policy: "live", where processes that join start beside the training, or "restart". messages: under "live", which
+        device sends the state to which that joins, in order.
+        """
         require(policy in ("live", "restart"), "policy", policy, "it is live or restart")
         self._mark("order", self._generation + 1)
         if policy == "restart":
@@ -89,28 +89,14 @@ class ElasticProcessGroup:
             return
         joining = tuple(sorted(set(devices) - set(self._devices)))
         self._launch(joining, self._generation + 1)
-        self._await_ready(joining)
+        ready = [self.folder / f"{device}.{self._generation + 1}.ready" for device in joining]
+        self._until(lambda: all(path.exists() for path in ready), "processes to start")
         self._announce(devices, "move", messages=[(devices.index(a), devices.index(b)) for a, b in messages])
 
-    def shrink(self, devices: tuple[int, ...], policy: str = "shrink") -> None:
-        """Go on with fewer devices."""
-        require(policy in ("shrink", "restart"), "policy", policy, "it is shrink or restart")
-        self._mark("order", self._generation + 1)
-        if policy == "restart":
-            self._restart(devices)
-        else:
-            self._announce(devices, "move")
-
-    def kill(self, device: int, *, silently: bool = False) -> None:
-        """Kill a device's process without notice; the others go on without it once they have detected that.
-
-        silently: its link is cut first, so that not even its connections are closed.
-        """
+    def kill(self, device: int) -> None:
+        """Kill a device's process without notice; the others go on without it once they have detected that."""
         process = self.processes.pop(device)
         self._mark("kill", self._generation + 1)
-        if silently:
-            self._set_link(device, "down")
-            self._without_link.append(device)
         kill_processes([process])
         self._announce(tuple(other for other in self._devices if other != device), "agree")
 
@@ -162,16 +148,10 @@ class ElasticProcessGroup:
 
     def _launch(self, devices: Sequence[int], generation: int) -> None:
         for device in devices:
-            self.processes[device] = self._start_rank(device, generation)
-
-    def _start_rank(self, device: int, generation: int) -> subprocess.Popen[bytes]:
-        numbers = [str(device), str(generation), str(os.getpid())]
-        argv = [sys.executable, "-m", "traces.elastic.group_rank", str(self.folder), *numbers]
-        return start_process(argv, self.folder / f"{device}.out", lab=self._lab, device=device)
-
-    def _await_ready(self, devices: Sequence[int]) -> None:
-        paths = [self.folder / f"{device}.{self._generation + 1}.ready" for device in devices]
-        self._until(lambda: all(path.exists() for path in paths), "processes to start")
+            numbers = [str(device), str(generation), str(os.getpid())]
+            argv = [sys.executable, "-m", "traces.elastic.group_rank", str(self.folder), *numbers]
+            log = self.folder / f"{device}.out"
+            self.processes[device] = start_process(argv, log, lab=self._lab, device=device)
 
     def _until(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -181,11 +161,6 @@ class ElasticProcessGroup:
                 error = (self.folder / f"{failed[0]}.out").read_text()[-2000:] if failed else "nothing failed"
                 raise RunError(f"waited for {what} in vain: {error}")
             time.sleep(POLL_S)
-
-    def _set_link(self, device: int, state: str) -> None:
-        """Cut a device's link, or mend it; over loopback there is none."""
-        if self._lab is not None:
-            batch("ip", self._lab.namespace(device), [f"link set {self._lab.interface} {state}"])
 
     def _mark(self, what: str, generation: int) -> None:
         self.marks.append((what, generation, time.monotonic()))

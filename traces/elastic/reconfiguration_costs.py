@@ -70,7 +70,7 @@ def _regroupings(lab: Lab | None, cores: Sequence[int], counts: Sequence[int]) -
         order = [count for count in reversed(counts) for _ in range(REPEATS)]
         for count in order:
             group.await_steps(3)
-            group.shrink(tuple(range(count)))
+            group.change(tuple(range(count)))
         group.await_steps(3)
         group.finish()
         changes = [measured_change(group, generation, "shrink") for generation in range(1, len(order) + 1)]
@@ -87,7 +87,7 @@ def _restarts(lab: Lab | None, cores: Sequence[int]) -> Iterator[dict[str, float
         group.start(devices)
         for _ in range(REPEATS):
             group.await_steps(3)
-            group.expand(devices, "restart")
+            group.change(devices, "restart")
         group.await_steps(3)
         group.finish()
         for generation in range(1, REPEATS + 1):

@@ -23,16 +23,16 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from simulator.cluster import Cluster, Device, Link
 from simulator.engine import simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Ints, Kind, Route, TaskGraph
 from simulator.timeline import Timeline
 from traces.imports._ranks import Group, RankCall, StepOfRank, clocks_behind_s, shared_calls
+from traces.imports._step_bounds import covered_s
 
 CLOCK_S = 1e-6
 """How fine clocks of traces are."""
-NETWORK = "network"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,6 @@ class AlignedRanks:
     """As it was recorded."""
     is_gap: npt.NDArray[np.bool_]
     """Tasks in which nothing runs on a rank: its host is late."""
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        """A device for each rank; how fast its links are counts nowhere."""
-        names = [f"rank {rank}" for rank in self.ranks]
-        pairs = [pair for name in names for pair in ((name, NETWORK), (NETWORK, name))]
-        links = tuple(Link(source=a, target=b, bandwidth_bytes_per_s=1e12) for a, b in pairs)
-        return Cluster(name="ranks", devices=tuple(Device(name=name, host=name) for name in names), links=links)
 
     @cached_property
     def waited_s(self) -> dict[int, float]:
@@ -112,7 +104,8 @@ class AlignedRanks:
         if alike:
             table = np.array(self._tasks_of)
             seconds[table] = np.median(seconds[table], axis=0)
-        return simulate(replace(self.graph, seconds=seconds), self.cluster).step_s
+        cluster = flat_switch(len(self.ranks), Wire(bandwidth_bytes_per_s=1.0))  # nothing crosses its links
+        return simulate(replace(self.graph, seconds=seconds), cluster).step_s
 
 
 def align_ranks(steps: Sequence[StepOfRank]) -> AlignedRanks:
@@ -146,10 +139,13 @@ class _Graph:
         graph = self._builder.build(np.zeros(len(self._steps)), ())
         ordered = sorted(self._shared, key=lambda group: self._spans[self._tasks[group]][1])
         return AlignedRanks(
-            ranks=tuple(step.rank for step in self._steps), meetings=tuple(self._meetings[group] for group in ordered),
-            clock_error_s=error_s, graph=graph, is_gap=np.array(self._gaps),
+            ranks=tuple(step.rank for step in self._steps),
+            meetings=tuple(self._meetings[group] for group in ordered),
+            clock_error_s=error_s,
+            graph=graph,
+            is_gap=np.array(self._gaps),
             timeline=Timeline(start_s=start_s, end_s=end_s),
-        )  # fmt: skip
+        )
 
     def _meeting(self, calls: Sequence[tuple[int, RankCall]]) -> Meeting:
         took = {self._steps[number].rank: call.end_s - call.start_s for number, call in calls}
@@ -206,19 +202,10 @@ class _Graph:
     ) -> tuple[int, float]:
         """One task of kernels without a collective's start or end between them, and its end."""
         idle_s, first_s, end_s = (before[0][1] if before else 0.0), spans[0][0], max(end for _, end in spans)
-        waited = [(self._tasks[call.group], call.end_s) for call in calls if idle_s < call.end_s <= first_s + CLOCK_S][
-            -1:
-        ]
-        busy_s = _covered(spans)
+        ended = [call for call in calls if idle_s < call.end_s <= first_s + CLOCK_S]
+        waited = [(self._tasks[call.group], call.end_s) for call in ended[-1:]]
+        busy_s = covered_s(spans)
         gap = self._gap(number, [*before, *waited], end_s - busy_s)
         task = self._task((end_s - busy_s, end_s), Kind.FORWARD, busy_s, number, device=number)
         self._builder.depend(task, gap)
         return task, end_s
-
-
-def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    total_s, until_s = 0.0, 0.0
-    for start_s, end_s in spans:
-        total_s += max(end_s - max(start_s, until_s), 0.0)
-        until_s = max(until_s, end_s)
-    return total_s

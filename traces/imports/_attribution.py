@@ -12,13 +12,13 @@ What runs before the first layer's operator copies data and buffers. What runs a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simulator.errors import InputError
 from traces.imports._alignment import align
 from traces.imports._collectives import CollectiveCall, collective_call, is_collective
-from traces.imports._recording import BACKWARD, OPTIMIZER_STEP, PROFILER_STEP, Recording, Span, Work
+from traces.imports._recording import BACKWARD, OPTIMIZER_STEP, PROFILER_STEP, Recording, Span, Work, around
 from traces.imports._step_bounds import by_step, covered_s, launched_s, step_bounds
 from traces.imports._structure import Call, Structure, kind_of
 
@@ -60,10 +60,6 @@ class RecordedStep:
     backward_operators: int = 0
     paired: int = 0
 
-    @property
-    def layers_s(self) -> float:
-        return sum(self.forward_s) + sum(self.backward_s) + self.update_s
-
 
 def attribute(recording: Recording, network: Structure) -> tuple[list[RecordedStep], str]:
     """The steps of a recording that run the whole network, in order, and what is to be said of the others.
@@ -102,9 +98,9 @@ def _step(limits: tuple[float, float], work: Sequence[Work], owners: _Owners) ->
         backward_s=[0.0] * count,
         start_s=start_s,
         duration_s=end_s - start_s,
-        end_s=max((each.start_s + each.duration_s for each in work), default=end_s),
-        busy_s=covered_s(each for each in work if not is_collective(each)),
-        active_s=covered_s(work),
+        end_s=max((each.end_s for each in work), default=end_s),
+        busy_s=covered_s(each.span_s for each in work if not is_collective(each)),
+        active_s=covered_s(each.span_s for each in work),
         backward_operators=owners.backward_operators,
         paired=owners.paired,
     )
@@ -140,17 +136,15 @@ class _Owners:
         outermost = [span for span in forward if _outermost(span) is span]
         self._layer_of = _matched(outermost, network, recording)
         by_number = {span.sequence: span for span in forward if span.sequence is not None}  # of a number, the last one
-        self._source: dict[int, Span] = {}
-        for span in spans:
-            if span.name.startswith(BACKWARD) and span.sequence is not None and span.sequence in by_number:
-                self._source[id(span)] = _outermost(by_number[span.sequence])
         numbered = [span for span in spans if span.name.startswith(BACKWARD) and span.sequence is not None]
+        sources = ((span, by_number[span.sequence]) for span in numbered if span.sequence in by_number)
+        self._source = {id(span): _outermost(source) for span, source in sources}
         self.backward_operators = len(numbered)
         self.paired = sum(isinstance(self._backward_owner(span), int) for span in numbered)
 
     def of(self, work: Work) -> tuple[Owner, bool]:
         """The owner of what an operator launched, and whether it is its backward's."""
-        chain = list(_chain(work.origin))
+        chain = list(work.around)
         names = [span.name for span in chain]
         if any(name.startswith(OPTIMIZER_STEP) for name in names):
             return UPDATE, False
@@ -182,24 +176,16 @@ class _Owners:
         return unmatched if source is None else self._layer_of.get(id(source), unmatched)
 
 
-def _chain(span: Span | None) -> Iterator[Span]:
-    """A span and those around it, outwards."""
-    while span is not None:
-        yield span
-        span = span.parent
-
-
 def _outermost(span: Span) -> Span:
     """The outermost operator around a span; annotations are none."""
-    operators = [each for each in _chain(span) if not each.annotation]
+    operators = [each for each in around(span) if not each.annotation]
     return operators[-1] if operators else span
 
 
 def _is_forward(span: Span) -> bool:
     if span.annotation:
         return False
-    around = [each.name for each in _chain(span)]
-    return not any(name.startswith((BACKWARD, "Optimizer.", *_REDUCER)) for name in around)
+    return not any(each.name.startswith((BACKWARD, "Optimizer.", *_REDUCER)) for each in around(span))
 
 
 def _matched(operators: Sequence[Span], network: Structure, recording: Recording) -> dict[int, Owner]:

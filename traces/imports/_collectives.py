@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,10 +33,6 @@ class CollectiveCall:
     devices: int
     size_bytes: int
     seconds: float
-
-    @property
-    def bytes_per_s(self) -> float:
-        return self.size_bytes / self.seconds if self.seconds > 0 else 0.0
 
 
 def is_collective(work: Work) -> bool:
@@ -98,11 +94,4 @@ def curves(calls: Sequence[CollectiveCall]) -> Mapping[str, Mapping[int, Curve]]
 def _described(work: Work) -> Mapping[str, Any]:
     if "In msg nelems" in work.arguments:
         return work.arguments
-    return next((each.arguments for each in _around(work) if "In msg nelems" in each.arguments), work.arguments)
-
-
-def _around(work: Work) -> Iterator[Any]:
-    span = work.origin
-    while span is not None:
-        yield span
-        span = span.parent
+    return next((each.arguments for each in work.around if "In msg nelems" in each.arguments), work.arguments)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simulator.errors import InputError
@@ -174,21 +174,14 @@ def _layers(runs: Sequence[_RecordedSteps], wider: int) -> Iterator[Layer]:
     for i, layer in enumerate(run.network.layers):
         forward, backward = _times(run, i)
         points = [(other.batch_size, *_times(other, i)) for other in runs[:0:-1]]
-        yield Layer(
-            name=layer.name,
-            kind=layer.kind,
-            inputs=layer.inputs,
-            output_shape=layer.output_shape,
+        yield replace(
+            layer,
             forward_s=median(forward),
             backward_s=median(backward),
             update_s=_rounded(run.seconds("update_s") * layer.parameter_bytes / total_bytes),
             forward_spread_s=spread(forward),
             backward_spread_s=spread(backward),
             parameter_bytes=layer.parameter_bytes * wider,
-            output_bytes=layer.output_bytes,
-            saved_bytes=layer.saved_bytes,
-            flops=layer.flops,
-            geometry=layer.geometry,
             scaling=tuple(
                 ScalingPoint(batch_size=size, forward_s=median(smaller), backward_s=median(after))
                 for size, smaller, after in points

@@ -64,12 +64,12 @@ def read_rank(path: Path) -> StepOfRank:
     last = by_step(bounds, [(launched_s(each), each) for each in recording.work])[-1]
     counts, calls, work = Counter[str](), [], []
     for each in last:
-        call, end_s = collective_call(each) if is_collective(each) else None, each.start_s + each.duration_s
+        call = collective_call(each) if is_collective(each) else None
         if call is None or call.name not in MEETING:
-            work.append((each.start_s, end_s))
+            work.append(each.span_s)
             continue
         of = group_of(each)
-        calls.append(RankCall(group=(of, counts[of]), name=call.name, start_s=each.start_s, end_s=end_s))
+        calls.append(RankCall(group=(of, counts[of]), name=call.name, start_s=each.start_s, end_s=each.end_s))
         counts[of] += 1
     if not calls:
         raise InputError(f"{path}: its last step holds no collective of NCCL in which ranks meet")

@@ -20,7 +20,7 @@ from simulator.readers._log import read_log
 from simulator.readers._times import times_alone
 from simulator.report.step_causes import CAUSES, EXPOSED, WAITING
 from traces.imports._collectives import is_collective
-from traces.imports._recording import BACKWARD, Recording, Span, Work, read_recording
+from traces.imports._recording import BACKWARD, Recording, Work, read_recording
 from traces.imports._registry import is_trace
 from traces.imports._step_bounds import by_step, covered_s, launched_s, step_bounds
 
@@ -86,7 +86,7 @@ def _gpu_bounds(
     for (start_s, end_s), work in zip(bounds, groups, strict=True):
         first_s = min((each.start_s for each in work), default=start_s)
         follows = start_s - host_end_s < MOST_BETWEEN * (end_s - start_s)
-        finished_s = max((each.start_s + each.duration_s for each in work), default=end_s)
+        finished_s = max((each.end_s for each in work), default=end_s)
         yield (last_s if follows else first_s), finished_s
         last_s, host_end_s = finished_s, end_s
 
@@ -94,24 +94,18 @@ def _gpu_bounds(
 def _causes(limits: tuple[float, float], work: Sequence[Work]) -> dict[str, float]:
     """Seconds of one step by cause. Where work of two causes runs at once, the first in CAUSES counts."""
     causes, before_s = {}, 0.0
-    so_far: list[Work] = []
+    so_far: list[tuple[float, float]] = []
     for cause in CAUSES[:-1]:
-        so_far += [each for each in work if _cause(each) == cause]
+        so_far += [each.span_s for each in work if _cause(each) == cause]
         together_s = covered_s(so_far)
         causes[cause], before_s = together_s - before_s, together_s
     return {**causes, WAITING: max(limits[1] - limits[0] - before_s, 0.0)}
 
 
 def _cause(work: Work) -> str:
-    names = [span.name for span in _around(work.origin)]
+    names = [span.name for span in work.around]
     if is_collective(work) or any(name.startswith(_COMMUNICATES) for name in names):
         return EXPOSED
     if any(name.startswith("Optimizer.") for name in names):
         return "update"
     return "backward" if any(name.startswith(BACKWARD) for name in names) else "forward"
-
-
-def _around(span: Span | None) -> Iterator[Span]:
-    while span is not None:
-        yield span
-        span = span.parent

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,10 +28,12 @@ BACKWARD = "autograd::engine::evaluate_function: "
 _HOST = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "runtime"})
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_READ = frozenset({
-    "correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems", "Input Dims",
-    "Input type", "Process Group Name", "Process Group Ranks", "Sequence number",
-})  # fmt: skip
+_READ = frozenset(
+    {
+        *("correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems"),
+        *("Input Dims", "Input type", "Process Group Name", "Process Group Ranks", "Sequence number"),
+    }
+)
 """The arguments of events that are read; the others are most of a long file."""
 
 
@@ -68,6 +70,27 @@ class Work:
     duration_s: float
     arguments: Mapping[str, Any]
     origin: Span | None
+
+    @property
+    def end_s(self) -> float:
+        return self.start_s + self.duration_s
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """When it began and ended."""
+        return self.start_s, self.end_s
+
+    @property
+    def around(self) -> Iterator[Span]:
+        """Who launched it, and the spans around that, outwards."""
+        return around(self.origin)
+
+
+def around(span: Span | None) -> Iterator[Span]:
+    """A span and those around it, outwards."""
+    while span is not None:
+        yield span
+        span = span.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +180,10 @@ def _spans(events: Sequence[dict[str, Any]], origin_us: float) -> tuple[list[Spa
     """
     spans = [_span(event, origin_us) for event in events if event["cat"] in _HOST | _CALLS]
     spans.sort(key=lambda span: (span.start_s, -span.duration_s, _whole_number(span.arguments, "External id", 0)))
-    around: dict[object, list[Span]] = {}
+    open_spans: dict[object, list[Span]] = {}
     calls = {}
     for span in spans:
-        stack = around.setdefault(span.thread, [])
+        stack = open_spans.setdefault(span.thread, [])
         while stack and stack[-1].end_s <= span.start_s + span.duration_s / 2:
             stack.pop()
         span.parent = stack[-1] if stack else None
@@ -205,11 +228,8 @@ def _gpu_work(
 
 def _is_compiled(span: Span | None) -> bool:
     """Whether an operator runs inside a compiled region, which has operators of its own making."""
-    while span is not None:
-        if span.name.startswith(("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "triton_")):
-            return True
-        span = span.parent
-    return False
+    compiled = ("Torch-Compiled Region", "## Call CompiledFxGraph", "CompiledFunction", "triton_")
+    return any(each.name.startswith(compiled) for each in around(span))
 
 
 def _host_work(spans: Sequence[Span]) -> list[Work]:

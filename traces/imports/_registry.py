@@ -10,12 +10,12 @@ import importlib
 import zlib
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib import resources
 from pathlib import Path
 from types import ModuleType
 
 from simulator.errors import InputError, MissingExtraError
 from simulator.files import kind_of_file
+from simulator.registry import entries
 from traces.imports import kineto
 from traces.imports._imported import Imported, ImportOptions
 
@@ -24,10 +24,7 @@ HEAD_BYTES = 8192
 
 def formats() -> tuple[str, ...]:
     """Names of the formats, sorted."""
-    names = [entry.name for entry in resources.files("traces.imports").iterdir()]
-    return tuple(
-        sorted(name.removesuffix(".py") for name in names if name.endswith(".py") and not name.startswith("_"))
-    )
+    return tuple(name.replace("-", "_") for name in entries("traces.imports"))
 
 
 def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Imported:

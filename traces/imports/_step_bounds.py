@@ -36,11 +36,10 @@ def launched_s(work: Work) -> float:
     return work.start_s if work.origin is None else work.origin.start_s
 
 
-def covered_s(work: Iterable[Work]) -> float:
-    """How long at least one of them ran."""
-    total, until = 0.0, float("-inf")
-    for each in sorted(work, key=lambda item: item.start_s):
-        end_s = each.start_s + each.duration_s
-        total += max(end_s - max(each.start_s, until), 0.0)
-        until = max(until, end_s)
-    return total
+def covered_s(spans: Iterable[tuple[float, float]]) -> float:
+    """How long at least one of some spans, each (start, end) in seconds, lasted."""
+    total_s, until_s = 0.0, float("-inf")
+    for start_s, end_s in sorted(spans, key=lambda span: span[0]):
+        total_s += max(end_s - max(start_s, until_s), 0.0)
+        until_s = max(until_s, end_s)
+    return total_s

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +18,9 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from simulator.errors import InputError
+from simulator.workload import Layer
 from traces.capture.fx_steps import TracedStep, alias, aside, beginning, outputs, ready, release, trace
-from traces.capture.layer_survey import SurveyedLayer, survey
+from traces.capture.layer_survey import survey
 from traces.capture.measurement_rounds import trained_on
 from traces.capture.network_inputs import Data, draw
 from traces.zoo.networks import Network
@@ -47,9 +47,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Structure:
-    """The layers of a network with its loss, in execution order, and the operators that they call, in that order."""
+    """The layers of a network with its loss, without times, and the operators that they call, in execution order."""
 
-    layers: tuple[SurveyedLayer, ...]
+    layers: tuple[Layer, ...]
     calls: tuple[Call, ...]
 
 
@@ -60,9 +60,9 @@ def structure(network: Network, batch_size: int, dtype: str) -> Structure:
         trained = trained_on(network, device, DTYPES[dtype])
         inputs = draw(network, batch_size, device, DTYPES[dtype])
         steps = trace(trained)
-        with fused_attention():
-            layers, layer_of = survey(steps, inputs, [*trained.parameters(), *trained.buffers()], ())
-        return Structure(layers=tuple(layers), calls=tuple(_calls(steps, inputs, layer_of)))
+        with FusedAttention():
+            surveyed = survey(steps, inputs, [*trained.parameters(), *trained.buffers()], ())
+        return Structure(layers=tuple(surveyed.layers), calls=tuple(_calls(steps, inputs, surveyed.layer_of)))
     except InputError:
         raise
     except Exception as error:
@@ -114,12 +114,9 @@ def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) ->
         release(step, environment)
 
 
-def fused_attention() -> AbstractContextManager[Any]:
+class FusedAttention(TorchFunctionMode):
     """Attention without a mask keeps what a fused kernel keeps: queries, keys, values, the output and its norms."""
-    return _FusedAttention()
 
-
-class _FusedAttention(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         options = dict(kwargs or {})
         if func is functional.scaled_dot_product_attention and len(args) == 3 and set(options) <= {"is_causal"}:

@@ -30,13 +30,12 @@ def start_process(
     *,
     lab: Lab | None = None,
     device: int = 0,
-    threads: int = 1,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start `argv` on the lab's device, or on this machine where there is no lab; what it prints is added to `log`.
 
     It imports what this process can import, its backends talk over the lab's interface (loopback without a lab), and
-    its numeric libraries have `threads` threads. environment: variables beside this process's own.
+    its numeric libraries have one thread. environment: variables beside this process's own.
     """
     interface = lab.interface if lab else "lo"
     paths = [str(Path(__file__).parents[2]), *sys.path]
@@ -50,8 +49,8 @@ def start_process(
                 **os.environ,
                 "GLOO_SOCKET_IFNAME": interface,
                 "NCCL_SOCKET_IFNAME": interface,
-                "OMP_NUM_THREADS": str(threads),
-                "MKL_NUM_THREADS": str(threads),
+                "OMP_NUM_THREADS": "1",
+                "MKL_NUM_THREADS": "1",
                 "PYTHONPATH": os.pathsep.join(path for path in paths if path),
                 **(environment or {}),
             },

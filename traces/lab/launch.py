@@ -49,17 +49,16 @@ def launch(
     lab: Lab | None = None,
     arguments: Mapping[str, Any] | None = None,
     timeout_s: float = 120.0,
-    threads: int = 1,
     cores: Sequence[Sequence[int]] = (),
     backend: str = "gloo",
 ) -> list[Any]:
     """Call `target` ("module:function") as function(rank, **arguments) in `ranks` processes; their results in order.
 
-    lab: rank r runs on its device r; None runs all over loopback, unshaped. arguments and results are JSON.
-    threads: of torch in each rank. cores: the CPU numbers that each rank may use, all by default. backend: of the
-    default process group, which is up when the function is called; "" for none. timeout_s: for everything, from
-    the first start to the last result. Raises RunError when a rank dies, hangs or cannot connect; under torchrun, which
-    sets cores, threads and times itself, what the function raises.
+    lab: rank r runs on its device r; None runs all over loopback, unshaped. arguments and results are JSON. cores: the
+    CPU numbers that each rank may use, all by default. backend: of the default process group, which is up when the
+    function is called, with torch on one thread; "" for none. timeout_s: for everything, from the first start to the
+    last result. Raises RunError when a rank dies, hangs or cannot connect; under torchrun, which sets cores, threads
+    and times itself, what the function raises.
     """
     require(ranks >= 1, "ranks", ranks, "it is at least 1")
     if "TORCHELASTIC_RUN_ID" in os.environ:
@@ -70,16 +69,20 @@ def launch(
         devices = len(lab.cluster.devices)
         require(ranks <= devices, "ranks", ranks, f"the lab has {devices} devices, one rank each")
     job = Job(
-        target=target, ranks=ranks, arguments=dict(arguments or {}), timeout_s=timeout_s, threads=threads,
-        cores=cores, backend=backend,
-    )  # fmt: skip
+        target=target,
+        ranks=ranks,
+        arguments=dict(arguments or {}),
+        timeout_s=timeout_s,
+        cores=cores,
+        backend=backend,
+    )
     with temporary_folder() as name:
         folder = Path(name)
         (folder / "job.json").write_text(json.dumps(asdict(job)))
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(ranks):
-                processes.append(_start(number, folder, lab, threads))
+                processes.append(_start(number, folder, lab))
             _watch(processes, folder, timeout_s)
         finally:
             kill_processes(processes)
@@ -104,10 +107,10 @@ def _join(target: str, ranks: int, arguments: Mapping[str, Any]) -> list[Any]:
     return results
 
 
-def _start(number: int, folder: Path, lab: Lab | None, threads: int) -> subprocess.Popen[bytes]:
+def _start(number: int, folder: Path, lab: Lab | None) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-m", "traces.lab.rank", str(folder), str(number), str(os.getpid())]
     log = folder / f"{number}.log"
-    return start_process(argv, log, lab=lab, device=number, threads=threads, environment=_KEEP_MEMORY)
+    return start_process(argv, log, lab=lab, device=number, environment=_KEEP_MEMORY)
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float) -> None:

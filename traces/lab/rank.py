@@ -50,7 +50,6 @@ class Job:
     ranks: int
     arguments: Mapping[str, Any]
     timeout_s: float
-    threads: int
     cores: Sequence[Sequence[int]]
     backend: str
 
@@ -85,7 +84,7 @@ def _called(job: Job, rank: Rank, folder: Path) -> Any:
     import torch
     import torch.distributed as dist
 
-    torch.set_num_threads(job.threads)
+    torch.set_num_threads(1)
     rank.doing("connecting to the other ranks")
     store = f"file://{folder / 'store'}"
     limit = timedelta(seconds=job.timeout_s)

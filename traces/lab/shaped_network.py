@@ -9,14 +9,7 @@ The cluster's links form a tree whose leaves are the devices and whose inner nod
 tiers, a fat tree). Nothing is joined to the machine's own network, so traffic cannot leave the lab. A link's
 latency_s is not shaped, since many kernels lack what that takes (netem); `traces/calibrate` measures what is there.
 
-Each direction is shaped by an HTB class: it lets whole TCP segments of up to 64 KiB pass and then waits, where TBF
-cuts them into packets and costs several times the CPU. TCP is set alike in every namespace, whatever the machine's
-own settings: Reno, which every namespace may choose; windows and queues that never lose a packet; segments and
-unsent bytes bounded by time at the link's rate, so that connections share a link evenly. A burst of at most
-QUANTUM_S and one segment passes each idle link unshaped, which flatters messages shorter than about 1 ms.
-
-That is the lab for comparing; `Shaping` describes networks as users set them up with `tc` (either discipline, any
-burst, TCP as the machine has it), to see what a prediction is worth there.
+Each direction is shaped as `traces.lab.link_shaping` says.
 
 Needs root and iproute2; `traces.lab.namespaces.available` says what is missing.
 """
@@ -30,48 +23,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from types import FrameType, TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import networkx as nx
 
 from simulator.cluster import Cluster, Link
 from simulator.errors import InputError, RunError, require
 from traces.lab import namespaces
+from traces.lab.link_shaping import (
+    MOST_BYTES_PER_S,
+    MTU_BYTES,
+    Shaping,
+    line_rate,
+    queue_commands,
+    segment_bytes,
+    tcp_settings,
+)
 
-MTU_BYTES = 1500
-QUANTUM_S = 250e-6
-"""Bytes that may pass at once, as time at the link's rate: HTB's burst, and the size of a TCP segment."""
-UNSENT_S = 1e-3
-"""What one connection may have waiting at its own interface, as time at the link's rate."""
-WINDOW_S = 10e-3
-"""TCP window, as time at the link's rate: rides out a receiver that waits for a core."""
-
-FRAME_OVER_PAYLOAD = 1514 / 1448
-"""A full Ethernet frame over the payload in it; the rest are Ethernet, IP and TCP headers with timestamps."""
-
-_SMALLEST_SEGMENT_BYTES = 6000
-_SMALLEST_WINDOW_BYTES = 256 * 1024
-_MOST_BYTES_PER_S = (2**31 - 1) / (4 * WINDOW_S)
-"""Send buffers of four windows are 32-bit numbers to the kernel."""
-_CONNECTIONS = 16
 _numbers = count()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shaping:
-    """How the rates of a lab are enforced: `tc`'s token bucket (tbf) or its hierarchical one (htb), by a user's hand.
-
-    burst_s: tokens that pass at once, as time at the link's rate. queue_s: the longest that tbf lets a packet wait
-    before it drops it, htb keeps all. TCP and segment sizes stay as the machine has them.
-    """
-
-    discipline: Literal["htb", "tbf"]
-    burst_s: float
-    queue_s: float = 0.4
-
-    def __post_init__(self) -> None:
-        require(0 < self.burst_s <= 1, "burst_s", self.burst_s, "more than 0 and at most 1")
-        require(0 < self.queue_s <= 10, "queue_s", self.queue_s, "more than 0 and at most 10")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +50,6 @@ class _Port:
     link: Link
     namespace: str
     interface: str
-
-
-def line_rate(link: Link) -> float:
-    """Bytes per second at which a link's interface is shaped; a measured link says what messages get, less headers."""
-    if link.achieved is not None and link.line_rate_bytes_per_s is not None:
-        return link.line_rate_bytes_per_s
-    return link.bandwidth_bytes_per_s * (FRAME_OVER_PAYLOAD if link.curve else 1)
 
 
 class Lab:
@@ -149,16 +111,14 @@ class Lab:
         namespaces.batch("ip", self._switches, _wiring(self.cluster, self.namespace))
         slowest = min(line_rate(link) for link in self.cluster.links)
         for device in devices:
-            segment = None if self.shaping else _segment_bytes(slowest)
+            segment = None if self.shaping else segment_bytes(slowest)
             namespaces.batch("ip", self.namespace(device), _host_setup(self.address(device), segment))
         for name in dict.fromkeys(port.namespace for port in self._ports):
             ports = [port for port in self._ports if port.namespace == name]
-            if self.shaping:
-                namespaces.batch("tc", name, [_user_shaping(port, self.shaping) for port in ports])
-                continue
-            namespaces.batch("tc", name, [line for port in ports for line in _shaping(port, len(devices))])
-            if name != self._switches:
-                _set_tcp(name, _tcp_settings(line_rate(ports[0].link)))
+            shaped = [(port.interface, line_rate(port.link), len(devices), self.shaping) for port in ports]
+            namespaces.batch("tc", name, [line for port in shaped for line in queue_commands(*port)])
+            if not self.shaping and name != self._switches:
+                _set_tcp(name, tcp_settings(line_rate(ports[0].link)))
 
     def _tear_down(self) -> None:
         for number in self._signals:
@@ -188,8 +148,8 @@ def _check(cluster: Cluster) -> None:
     graph = nx.Graph(joined)
     require(len(devices) <= 254, "devices", len(devices), "a lab has at most 254")
     fastest = max(map(line_rate, cluster.links), default=0.0)
-    rule = f"it is at most {_MOST_BYTES_PER_S:.4g}, whose windows are the longest that the kernel sets"
-    require(fastest <= _MOST_BYTES_PER_S, "links: bandwidth_bytes_per_s", f"{fastest:.4g}", rule)
+    rule = f"it is at most {MOST_BYTES_PER_S:.4g}, whose windows are the longest that the kernel sets"
+    require(fastest <= MOST_BYTES_PER_S, "links: bandwidth_bytes_per_s", f"{fastest:.4g}", rule)
     for source, target in joined:
         if (target, source) not in joined:
             raise InputError(f"links: {source}->{target} has no way back; a lab's links come in pairs")
@@ -249,62 +209,14 @@ def _wiring(cluster: Cluster, namespace: Callable[[int], str]) -> list[str]:
     return lines + [f"link set {name} up" for name in up]
 
 
-def _segment_bytes(slowest_bytes_per_s: float) -> int:
-    """TCP segments that fit the slowest link of the lab."""
-    return round(min(65536, max(_SMALLEST_SEGMENT_BYTES, QUANTUM_S * slowest_bytes_per_s)))
-
-
-def _host_setup(address: str, segment_bytes: int | None) -> list[str]:
+def _host_setup(address: str, largest_segment: int | None) -> list[str]:
     """Commands for `ip` inside a device's namespace."""
-    segment = "" if segment_bytes is None else f"gso_max_size {segment_bytes} "
+    segment = "" if largest_segment is None else f"gso_max_size {largest_segment} "
     return [
         "link set lo up",
         f"link set {Lab.interface} {segment}up",
         f"addr add {address}/24 dev {Lab.interface}",
     ]
-
-
-def _shaping(port: _Port, devices: int) -> list[str]:
-    """Commands for `tc`: an HTB class at the link's rate over a queue that holds every connection's window."""
-    rate = line_rate(port.link)
-    burst = round(max(2 * MTU_BYTES, QUANTUM_S * rate))
-    limit = _CONNECTIONS * devices * _window_bytes(rate)
-    dev = f"dev {port.interface}"
-    return [
-        f"qdisc add {dev} root handle 1: htb default 1",
-        f"class add {dev} parent 1: classid 1:1 htb rate {round(8 * rate)}bit burst {burst}b cburst {burst}b"
-        " quantum 60000",
-        f"qdisc add {dev} parent 1:1 bfifo limit {min(limit, 2**31 - 1)}",
-    ]
-
-
-def _user_shaping(port: _Port, shaping: Shaping) -> str:
-    """The command for `tc` that a user gives on a port."""
-    bytes_per_s = line_rate(port.link)
-    rate, burst = f"rate {round(8 * bytes_per_s)}bit", round(max(2 * MTU_BYTES, shaping.burst_s * bytes_per_s))
-    if shaping.discipline == "tbf":
-        return f"qdisc add dev {port.interface} root tbf {rate} burst {burst}b latency {shaping.queue_s:g}s"
-    return (
-        f"qdisc add dev {port.interface} root handle 1: htb default 1\n"
-        f"class add dev {port.interface} parent 1: classid 1:1 htb {rate} burst {burst}b cburst {burst}b quantum 60000"
-    )
-
-
-def _window_bytes(bytes_per_s: float) -> int:
-    return round(max(_SMALLEST_WINDOW_BYTES, WINDOW_S * bytes_per_s))
-
-
-def _tcp_settings(bytes_per_s: float) -> dict[str, str]:
-    """Kernel settings of a device on a link of this rate."""
-    window = 2 * _window_bytes(bytes_per_s)  # half of a receive buffer is kept for the kernel's own records
-    return {
-        "ipv4/tcp_congestion_control": "reno",
-        "ipv4/tcp_no_metrics_save": "1",
-        "ipv4/tcp_slow_start_after_idle": "0",
-        "ipv4/tcp_limit_output_bytes": str(round(max(2 * _SMALLEST_SEGMENT_BYTES, UNSENT_S * bytes_per_s))),
-        "ipv4/tcp_rmem": f"4096 {window} {window}",
-        "ipv4/tcp_wmem": f"4096 16384 {2 * window}",
-    }
 
 
 def _set_tcp(namespace: str, settings: Mapping[str, str]) -> None:

@@ -5,7 +5,6 @@ executions           an execution: a plan that ran for real. Its file is a numpy
                      it
 observed_timeline    from the tasks that ranks observed to the Timeline of a step's task graph. No torch here
 run_speed            a prediction with devices as fast as they were in the run: an error without that of layers' times
-task_order           the order of a timeline's tasks
 timeline_comparison  a timeline compared with another of the same task graph, task by task: where the simulator was
                      wrong, and why
 validation_cases     the runs of a validation: which network, on which lab, split how, and run by what

@@ -15,7 +15,7 @@ import numpy as np
 
 from simulator import files
 from simulator.cluster import Cluster
-from simulator.run import expected_step_s
+from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
@@ -40,10 +40,8 @@ def error_at_run_speed(folder: Path, case: Case) -> float | None:
     within_s = runtime.task_overhead_s if case.via == "execute" else 0.0
     speeds = run_speeds(layers.graph, layers.timeline, actual, len(cluster.devices), within_s)
     as_fast = with_speeds(cluster, speeds)
-    step_s = expected_step_s(profile, as_fast, plan, runtime=runtime)
-    if step_s is None:
-        step_s = simulate(profile, as_fast, plan, runtime=runtime).report.step_s
-    return step_s / actual.step_s - 1
+    report = simulate(profile, as_fast, plan, runtime=runtime).report
+    return expected_interval(report, profile, as_fast, plan, runtime).middle_s / actual.step_s - 1
 
 
 def run_speeds(

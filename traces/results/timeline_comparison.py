@@ -16,9 +16,9 @@ from functools import cached_property
 import numpy as np
 
 from simulator.errors import require
+from simulator.report.critical_path import previous_on_device
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.results.task_order import in_order
 
 
 def compare(graph: TaskGraph, predicted: Timeline, actual: Timeline) -> Comparison:
@@ -82,7 +82,7 @@ class Comparison:
         """For each task the one it actually waited for last, -1 where it waited for none; (tasks,)."""
         graph, end_s = self.graph, self.actual.end_s
         causes = np.full(len(graph), -1, dtype=np.int64)
-        before = self._before_on_device()
+        before = previous_on_device(graph, self.actual)
         for task in range(len(graph)):
             candidates = [other for other in (*graph.predecessors(task).tolist(), int(before[task])) if other >= 0]
             if candidates:
@@ -136,13 +136,3 @@ class Comparison:
     def _differences(self, badness: Floats, count: int) -> Iterator[Difference]:
         order = np.argsort(-badness, kind="stable")[:count]
         return (self.difference(int(task)) for task in order if badness[task] > 0)
-
-    def _before_on_device(self) -> Ints:
-        """For each compute task the one that its device ran before it, otherwise -1."""
-        before = np.full(len(self.graph), -1, dtype=np.int64)
-        order = in_order(self.graph, self.actual)
-        order = order[~self.graph.is_transfer[order]]
-        order = order[np.argsort(self.graph.device[order], kind="stable")]
-        same = self.graph.device[order[1:]] == self.graph.device[order[:-1]]
-        before[order[1:][same]] = order[:-1][same]
-        return before

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from simulator.cluster import Cluster
 from simulator.plan import Plan
-from simulator.run import expected_step_s
+from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.runtime import Runtime
 from simulator.workload import Profile
@@ -27,7 +26,7 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.diagnosis import Checkup, spent_on_path
 from traces.results.timeline_comparison import compare
-from traces.results.validation_cases import with_habits_of
+from traces.results.validation_cases import Runner, with_habits_of
 from traces.runs.torch_runtimes.ddp import run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
@@ -35,6 +34,11 @@ from traces.runs.torch_runtimes.trained_network import build
 from traces.zoo.networks import load
 
 WARMUP, STEPS = 3, 12
+RUNTIMES: dict[Runner, tuple[str, Callable[..., MeasuredRun]]] = {
+    "ddp": ("data parallel", run_ddp),
+    "pipelining": ("pipeline", run_pipeline),
+}
+"""What runs a plan, with the name of its step."""
 
 
 def device_here() -> str:
@@ -88,25 +92,8 @@ def train_alone(rank: Rank, model: str, batch_size: int) -> list[float]:
     return [after - before for before, after in zip(ends[WARMUP - 1 :], ends[WARMUP:], strict=False)]
 
 
-def data_parallel(
-    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, model: str, lab: Lab | None, timeout_s: float
-) -> Checkup:
-    """A data-parallel plan under DistributedDataParallel."""
-    habits = with_habits_of("ddp", runtime)
-    return _checked("data parallel", run_ddp, profile, cluster, habits, plan, model, lab, timeout_s)
-
-
-def pipeline(
-    profile: Profile, cluster: Cluster, runtime: Runtime, plan: Plan, model: str, lab: Lab | None, timeout_s: float
-) -> Checkup:
-    """A pipeline under torch.distributed.pipelining."""
-    habits = with_habits_of("pipelining", runtime)
-    return _checked("pipeline", run_pipeline, profile, cluster, habits, plan, model, lab, timeout_s)
-
-
-def _checked(
-    name: str,
-    run: Callable[..., MeasuredRun],
+def step_under(
+    via: Runner,
     profile: Profile,
     cluster: Cluster,
     runtime: Runtime,
@@ -115,14 +102,15 @@ def _checked(
     lab: Lab | None,
     timeout_s: float,
 ) -> Checkup:
-    predicted = simulate(profile, cluster, plan, runtime=runtime)
-    options: dict[str, Any] = {"model": model, "steps": STEPS, "lab": lab, "timeout_s": timeout_s}
-    expected_s = expected_step_s(profile, cluster, plan, runtime=runtime)
-    actual = run(profile, cluster, plan, **options)
+    """A step of a plan under one of torch's runtimes. model: as of `step_alone`."""
+    name, run = RUNTIMES[via]
+    habits = with_habits_of(via, runtime)
+    predicted = simulate(profile, cluster, plan, runtime=habits)
+    actual = run(profile, cluster, plan, model=model, steps=STEPS, lab=lab, timeout_s=timeout_s)
     comparison = compare(predicted.graph, predicted.timeline, actual.execution.timeline)
     return Checkup(
         name=name,
-        predicted_s=predicted.timeline.step_s if expected_s is None else expected_s,
+        predicted_s=expected_interval(predicted.report, profile, cluster, plan, habits).middle_s,
         actual_s=actual.step_s,
         spread_s=actual.spread_s,
         spent=spent_on_path(comparison),

@@ -47,7 +47,7 @@ from traces.runs.executor.execute import WARMUP, execute
 from traces.runs.torch_runtimes.ddp import OPTIONS, run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun
 from traces.runs.torch_runtimes.pipelining import run_pipeline
-from traces.validation.measured_inputs import REPEATS, measure_inputs, shaping_of
+from traces.validation.measured_inputs import REPEATS, InputMeasurement, shaping_of
 
 STEPS, COUNTED_S = 16, 20.0
 """At least so many steps of a run count, and about so many seconds of them: a core whose other hardware thread is a
@@ -82,10 +82,11 @@ def validate(
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True)
         remove_unfinished(folder / part)
+    inputs = InputMeasurement(folder=folder, cores=cores, say=say, repeats=repeats)
     for number in range(rounds):
         missing, count = [case for case in cases if len(_rounds(folder, case)) <= number], 0
         for model in dict.fromkeys(case.model for case in missing):
-            measure_inputs(model, missing, folder, cores, say, repeats, number, rounds)
+            inputs.measure(model, missing, number, rounds)
             for case in (case for case in missing if case.model == model):
                 count += 1
                 progress = f"[round {number + 1}/{rounds}, {count}/{len(missing)}] {case.name}"
@@ -96,8 +97,8 @@ def validate(
                     continue
                 files.write_json(outcome, run_path(folder, case))
                 actual_s = outcome.rounds[-1].step_s
-                say(f"{progress}: predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms, "
-                    f"error {outcome.predicted_s / actual_s - 1:+.1%}")  # fmt: skip
+                steps = f"predicted {outcome.predicted_s * 1e3:.1f} ms, actual {actual_s * 1e3:.1f} ms"
+                say(f"{progress}: {steps}, error {outcome.predicted_s / actual_s - 1:+.1%}")
     wanted = {case.name for case in cases}
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
     cpu = torch.device("cpu")

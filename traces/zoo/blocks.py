@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 
@@ -28,10 +30,7 @@ def dense(inputs: int, outputs: int) -> list[nn.Module]:
 
 def joined(**parts: nn.Module) -> nn.Sequential:
     """A chain whose parts keep their names."""
-    chain = nn.Sequential()
-    for name, part in parts.items():
-        chain.add_module(name, part)
-    return chain
+    return nn.Sequential(OrderedDict(parts))
 
 
 def initialised(model: nn.Module) -> nn.Module:

@@ -15,8 +15,9 @@ PREFIX = "hf:"
 LONGEST, LONGEST_TINY, BLOCKS_TINY = 512, 64, 2
 """Tokens of a sample at most; the same, and blocks of each stack, of a tiny network, whose layers keep their width."""
 LAYERS = (
-    "num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers",
-)  # fmt: skip
+    *("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers"),
+    *("encoder_layers", "decoder_layers"),
+)
 POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
 
 

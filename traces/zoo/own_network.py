@@ -11,6 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -78,16 +79,9 @@ def own_network(
     if inputs and (input_shape is not None or vocabulary is not None):
         raise InputError("inputs: --input says all of the input; leave out --input-shape and --vocabulary")
     arguments = {} if classes is None else {"num_classes": classes}
-    if inputs:
-        first = inputs[0]
-        return Network(
-            build=lambda: _built(model, made, arguments),
-            input_shape=first.shape,
-            vocabulary=first.vocabulary,
-            inputs=inputs,
-        )
-    sides = input_shape if input_shape is not None else ()
-    return Network(build=lambda: _built(model, made, arguments), input_shape=sides, vocabulary=vocabulary)
+    first = inputs[0] if inputs else NetworkInput(shape=input_shape or (), vocabulary=vocabulary)
+    build = partial(_built, model, made, arguments)
+    return Network(build=build, input_shape=first.shape, vocabulary=first.vocabulary, inputs=inputs)
 
 
 def _attribute(model: str) -> Any:

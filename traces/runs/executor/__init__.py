@@ -5,8 +5,7 @@
     worker            one rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it
     run_setup         everything about a run that all ranks agree on beforehand: the plan's tasks, the network, what
                       reads what
-    transport         messages and all-reduces between ranks: processes by torch.distributed (gloo), or threads of one
-                      process
+    transport         messages and all-reduces between ranks: processes joined by torch.distributed (gloo)
     ring_exchanges    collectives of messages: all-reduce, all-gather, reduce-scatter, all-to-all
 
     rank_shards       the shards of one rank: their parameters, their forward and backward passes, recomputation

@@ -10,7 +10,7 @@ machine, where CLOCK_MONOTONIC is one clock for all processes, so clocks need no
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,11 @@ from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, nearest_to_median
 from traces.runs.executor.bucket_transfers import bucket_transfers
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_parts import Slot, slot_boxes
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network, load
 
 WARMUP = 2
-COLUMNS = ("start_s", "end_s", "sent_bytes")
-"""What a rank stores of its steps, beside their losses: by step and task."""
 
 
 def execute(
@@ -70,16 +67,14 @@ def execute(
         folder = Path(name)
         write_inputs(folder, profile, cluster, plan, runtime)
         arguments = {"folder": name, "model": model or profile.model, "steps": steps, "seed": seed}
-        stolen = launch(
-            "traces.runs.executor.execute:run_rank", len(cluster.devices),
-            lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores,
-        )  # fmt: skip
-        ranks = [_read_steps(folder / f"{rank}.npz") for rank in range(len(cluster.devices))]
-    return replace(execution_of_ranks(ranks), stolen_share=largest(stolen))
+        target, count = f"{__name__}:run_rank", len(cluster.devices)
+        ranks = launch(target, count, lab=lab, arguments=arguments, timeout_s=timeout_s, cores=cores)
+    observed = [[RankStep(**step) for step in rank["steps"]] for rank in ranks]
+    return replace(execution_of_ranks(observed), stolen_share=largest(rank["stolen_share"] for rank in ranks))
 
 
-def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> float | None:
-    """What each process of `execute` does; it stores its steps in `folder`, and says what its host took meanwhile."""
+def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> dict[str, Any]:
+    """What each process of `execute` does; its steps as plain data, and what its host took meanwhile."""
     script = read_script(Path(folder), load(model), seed=seed)
     rank.doing("building its shards")
     worker = Worker(script, rank.number, Gloo(all_reduce_groups(script)), rank.doing)
@@ -92,10 +87,7 @@ def run_rank(rank: Rank, folder: str, model: str, steps: int, seed: int) -> floa
     stolen_share = stolen.share()
     gc.enable()
     worker.close()
-    columns = {name: np.stack([getattr(step, name) for step in measured]) for name in COLUMNS}  # (steps, tasks)
-    losses = np.array([step.loss for step in measured])
-    np.savez(Path(folder) / f"{rank.number}.npz", loss=losses, **columns)  # type: ignore[arg-type]
-    return stolen_share
+    return {"steps": [step.plain for step in measured], "stolen_share": stolen_share}
 
 
 def write_inputs(folder: Path, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> None:
@@ -150,32 +142,9 @@ def all_reduce_groups(script: Script) -> list[tuple[int, ...]]:
     return sorted({transfer.members for transfer in transfers if transfer.step == "all-reduce"})
 
 
-def whole_parameters(script: Script, ranks: Sequence[Mapping[Slot, Mapping[str, Tensor]]]) -> dict[str, Tensor]:
-    """The network's parameters as "layer.name", joined from the slots that ranks hold; NaN is what others have."""
-    parameters: dict[str, Tensor] = {}
-    steps = script.build()
-    for slot, tensors in (entry for slots in ranks for entry in slots.items()):
-        name_of_layer, boxes = script.profile.layers[slot[0]].name, slot_boxes(script, steps, slot)
-        module = steps.by_name[name_of_layer].module
-        for name, parameter in module.named_parameters() if module is not None else ():
-            whole = parameters.setdefault(f"{name_of_layer}.{name}", torch.full_like(parameter.detach(), torch.nan))
-            part = whole[tuple(slice(low, high) for low, high in boxes[name])]  # a view of the slot's elements
-            part.copy_(torch.where(tensors[name].isnan(), part, tensors[name].detach()))
-    return parameters
-
-
 def _timeline(ranks: Sequence[RankStep]) -> Timeline:
     """Each task from the last of the starts to the last of the ends that its ranks observed."""
     return Timeline(
         start_s=np.nanmax([rank.start_s for rank in ranks], axis=0),  # (ranks, tasks) -> (tasks,)
         end_s=np.nanmax([rank.end_s for rank in ranks], axis=0),
     )
-
-
-def _read_steps(path: Path) -> list[RankStep]:
-    with np.load(path, allow_pickle=False) as archive:
-        columns, losses = [archive[name] for name in COLUMNS], archive["loss"]  # (steps, tasks) each, and (steps,)
-    return [
-        RankStep(start_s=start, end_s=end, sent_bytes=sent, loss=float(loss))
-        for start, end, sent, loss in zip(*columns, losses, strict=True)
-    ]

@@ -3,7 +3,8 @@
     replicated         a bucket's gradients are all-reduced, and torch's optimizer updates all parameters
     servers            each of K servers adds up the k-th part of a bucket, updates it and sends it back
     ZeRO 1 to 3        each device of a shard group has a slice of a bucket: of the sum, and of what it updates;
-                       the slices are gathered after the update or, with ZeRO 3, before the passes that use them
+                       the slices are gathered after the update or, with ZeRO 3, before the passes that use them;
+                       between steps a device has no other
     stashed weights    an update for each mini-batch makes a version of the weights from the one before
 
 A bucket's gradients are one row of shape (elements,), piece after piece.
@@ -11,8 +12,7 @@ A bucket's gradients are one row of shape (elements,), piece after piece.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,7 +22,6 @@ from torch import Tensor
 from simulator import collectives
 from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.parameters.replicas import Replicas
-from simulator.taskgraph import Kind
 from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.bucket_transfers import BucketTransfer, bucket_transfers, owners_of
 from traces.runs.executor.parameter_pieces import ParameterPieces
@@ -57,8 +56,7 @@ class Updates:
         self._updated = [piece for piece in own if not (self._in_rows and piece.is_summed)]
         tensors = [] if self._in_rows else self._pieces.tensors(self._updated)
         self._optimizer = optimizer(tensors, script.learning_rate, script.momentum)
-        self._gathers = Gathers(script, rank)
-        for number in self._gathers.buckets:
+        for number in range(len(script.buckets)):
             self._drop(number)
 
     def begin(self) -> None:
@@ -114,17 +112,11 @@ class Updates:
         """Keep what a collective left here, (elements,): all of a bucket, or this device's slice of its sum."""
         transfer = self.transfers[task]
         if transfer.step == "gather":
-            self._gathers.arrived(transfer.bucket)
             self._pieces.write(self._bucket(transfer).pieces, row)
         elif transfer.step == "all-reduce":
             self._totals[transfer.bucket, transfer.sum] = row
         else:
             self._total(transfer.bucket, transfer.sum)[slice(*self._share(transfer.bucket))] = row
-
-    def end_pass(self, kind: Kind, layer: int, microbatch: int) -> None:
-        """A pass over a shard has ended: drop parameters that were gathered for it and that nothing here needs."""
-        for number in self._gathers.no_longer_needed(kind, layer, microbatch):
-            self._drop(number)
 
     @torch.no_grad()
     def update(self, task: int) -> None:
@@ -163,6 +155,7 @@ class Updates:
         share = self._share(number)
         rows = [self._finished(number, summed)[slice(*share)] for summed in sums]
         self._descend(bucket.pieces, share, torch.stack(rows).sum(0))  # (sums, elements) -> (elements,)
+        self._drop(number)
 
     def _descend(self, pieces: tuple[Replicas, ...], part: tuple[int, int], gradient: Tensor) -> None:
         """Update a part of a row of parameters, and write it where this device holds it."""
@@ -180,8 +173,11 @@ class Updates:
         return self._state_of(self._script.buckets[number].pieces, self._share(number))
 
     def _drop(self, number: int) -> None:
-        """Keep this device's slice of a bucket alone; the rest is no number, so that no pass can use it."""
-        pieces, own = self._script.buckets[number].pieces, self._share_of(number)
+        """Keep this device's slice alone of a bucket that is gathered for passes; the rest is no number until then."""
+        bucket, states = self._script.buckets[number], self._script.plan.states
+        if states.stage < 3 or self._rank not in bucket.devices or states.shares(bucket.devices) == 1:
+            return
+        pieces, own = bucket.pieces, self._share_of(number)
         row = own.values.new_full((self._pieces.elements(pieces),), torch.nan)  # (elements,)
         row[own.first : own.first + len(own.values)] = own.values
         self._pieces.write(pieces, row)
@@ -235,49 +231,3 @@ class Updates:
         group = next(group for group in states.shard_groups(bucket.devices) if self._rank in group)
         elements, index = self._pieces.elements(bucket.pieces), group.index(self._rank)
         return elements * index // len(group), elements * (index + 1) // len(group)
-
-
-class Gathers:
-    """Which buckets device `rank` has only a slice of between passes (ZeRO 3), and when they are not needed."""
-
-    def __init__(self, script: Script, rank: int) -> None:
-        self._script, states = script, script.plan.states
-        self.buckets = [
-            number
-            for number, bucket in enumerate(script.buckets)
-            if states.stage == 3 and rank in bucket.devices and states.shares(bucket.devices) > 1
-        ]
-        self._tasks = Counter(
-            (number, kind == Kind.FORWARD)
-            for number in self.buckets
-            for layer in {piece.layer for piece in script.buckets[number].pieces}
-            for kind in (Kind.FORWARD, Kind.BACKWARD, Kind.WEIGHT)
-            for _ in range(self._count(kind, layer, rank))
-        )
-        self._present: Counter[int] = Counter()
-        self._ended: Counter[tuple[int, int, bool]] = Counter()
-
-    def arrived(self, number: int) -> None:
-        """A bucket has been gathered."""
-        self._present[number] += 1
-
-    def no_longer_needed(self, kind: Kind, layer: int, microbatch: int) -> Iterator[int]:
-        """The buckets of whose passes this was the last, unless they have been gathered for others since."""
-        forward = kind == Kind.FORWARD
-        if kind == Kind.RECOMPUTE or (forward and self._script.plan.states.keep_gathered):
-            return
-        for number in self.buckets:
-            if all(piece.layer != layer for piece in self._script.buckets[number].pieces):
-                continue
-            key = number, microbatch, forward
-            self._ended[key] += 1
-            if self._ended[key] % self._tasks[number, forward] == 0:
-                self._present[number] -= 1
-                if not self._present[number]:
-                    yield number
-
-    def _count(self, kind: Kind, layer: int, rank: int) -> int:
-        """Tasks of one micro-batch over a layer on this device."""
-        graph = self._script.graph
-        own = (graph.kind == kind) & (graph.layer == layer) & (graph.device == rank) & (graph.microbatch == 0)
-        return int(own.sum())

@@ -160,7 +160,7 @@ class Shards:
             for (wanted, _), gradient in zip(tape.leaves, gradients, strict=False):
                 if gradient is not None:
                     flow = self.flow(wanted.producer, microbatch, Phase.BACKWARD)
-                    flow.terms[wanted.task[Phase.FORWARD]] = HeldTensor(gradient, wanted.region.low)
+                    flow.terms[wanted.task[Phase.FORWARD]] = HeldTensor(gradient, wanted.box.low)
             self._accumulate(output, list(parameters), gradients[len(tape.leaves) :])
         if apart:
             self._kept_gradients[output] = tape.result, output_gradient
@@ -194,11 +194,11 @@ class Shards:
 
     def _leaf(self, part: ShardPart, wanted: ShardInput, microbatch: int, again: bool) -> Tensor:
         if wanted.producer < 0:
-            start, region = microbatch * self._size, wanted.region
-            rows = self._data[start + region.low[0] : start + region.high[0]]
-            return region.of(self._shaped(rows), (region.low[0], 0, 0, 0))
+            start, (first, last) = microbatch * self._size, wanted.box.samples
+            rows = self._data[start + first : start + last]
+            return wanted.box.of(self._shaped(rows), (first, 0, 0, 0))
         phase = self._phase(part, wanted, again)
-        tensor = self.flow(wanted.producer, microbatch, phase).read(wanted.wanted[phase], wanted.region)
+        tensor = self.flow(wanted.producer, microbatch, phase).read(wanted.wanted[phase], wanted.box)
         return tensor.detach().requires_grad_(self._needs[wanted.producer])
 
     def _phase(self, part: ShardPart, wanted: ShardInput, again: bool) -> Phase:
@@ -239,13 +239,13 @@ class Shards:
     def _hold(self, output: Output, result: Tensor, part: ShardPart, phase: Phase) -> None:
         if self._uses[output.layer, phase]:
             flow = self.flow(output.layer, output.microbatch, phase)
-            flow.terms[output.shard] = HeldTensor(result.detach(), part.region.low)
+            flow.terms[output.shard] = HeldTensor(result.detach(), part.shard.own.low)
 
     def _output_gradient(self, output: Output, part: ShardPart, result: Tensor) -> Tensor:
         """The gradient of a shard's output; the loss's own is 1."""
         if isinstance(part.step.module, Loss):
             return torch.ones_like(result)
-        return self.flow(output.layer, output.microbatch, Phase.BACKWARD).read(part.wanted, part.region)
+        return self.flow(output.layer, output.microbatch, Phase.BACKWARD).read(part.wanted, part.shard.own)
 
     def _counted_uses(self) -> Iterator[tuple[int, Phase]]:
         """(layer, phase) once for each time that this device uses such a tensor in a micro-batch."""

@@ -6,9 +6,9 @@ element in the output of its layer for one micro-batch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,43 +18,41 @@ from simulator.lowering.exchange.shard_regions import Interval
 
 Coordinates = tuple[int, int, int, int]
 """(sample, channel, row, column) in the output of a layer for one micro-batch."""
-Box = tuple[Interval, Interval, Interval, Interval]
-"""Half-open intervals of samples, channels, rows, columns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
-    """The half-open box from `low` to `high` of a layer's output."""
+class Box(NamedTuple):
+    """Half-open intervals of a layer's output, along each axis."""
 
-    low: Coordinates
-    high: Coordinates
+    samples: Interval
+    channels: Interval
+    rows: Interval
+    columns: Interval
 
-    @classmethod
-    def of_box(cls, box: Box) -> Region:
-        (a, b), (c, d), (e, f), (g, h) = box
-        return cls((a, c, e, g), (b, d, f, h))
+    @property
+    def low(self) -> Coordinates:
+        """Where it begins."""
+        return self.samples[0], self.channels[0], self.rows[0], self.columns[0]
 
     @property
     def shape(self) -> Coordinates:
         """(samples, channels, height, width)."""
-        a, b, c, d = (high - low for low, high in zip(self.low, self.high, strict=True))
+        a, b, c, d = (high - low for low, high in self)
         return a, b, c, d
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
 
-    def within(self, other: Region) -> bool:
+    def within(self, other: Box) -> bool:
         """Whether the other holds all of this."""
-        low = all(a <= b for a, b in zip(other.low, self.low, strict=True))
-        return low and all(a <= b for a, b in zip(self.high, other.high, strict=True))
+        return all(a <= low and high <= b for (low, high), (a, b) in zip(self, other, strict=True))
 
     def of(self, tensor: Tensor, origin: Coordinates) -> Tensor:
-        """This region of a tensor (samples, channels, height, width) that begins at `origin`; a view."""
+        """This box of a tensor (samples, channels, height, width) that begins at `origin`; a view."""
         if self.low == origin and self.shape == tensor.shape:
             return tensor
-        spans = zip(self.low, self.high, origin, strict=True)
-        return tensor[tuple(slice(low - start, high - start) for low, high, start in spans)]
+        spans = zip(self, origin, strict=True)
+        return tensor[tuple(slice(low - start, high - start) for (low, high), start in spans)]
 
 
 def take(tensor: Tensor, origin: Coordinates, cell: Cell) -> Tensor:

@@ -8,6 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch.fx.node import map_arg
@@ -23,12 +24,13 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Kind, TaskGraph
+from simulator.taskgraph import Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
+from traces.capture.network_inputs import draw
 from traces.runs.executor.edge_moves import EdgeMoves
 from traces.runs.executor.task_moves import Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
@@ -188,7 +190,8 @@ class Script:
         """How many dimensions each layer's output has, from one sample. Raises InputError where shapes differ from the
         profile's."""
         trained.eval()
-        values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: self._sample()}
+        data = draw(self.network, 1, torch.device("cpu"), getattr(torch, self.dtype))
+        values: dict[fx.Node, Any] = {steps[0].node.graph.find_nodes(op="placeholder")[0]: data}
         dimensions: dict[str, int] = {}
         for step in steps:
             if isinstance(step.module, Loss):
@@ -207,11 +210,6 @@ class Script:
             )
         trained.train()
         return dimensions
-
-    def _sample(self) -> Tensor:
-        shape = (1, *self.network.input_shape)
-        words = self.network.vocabulary is not None
-        return torch.zeros(shape, dtype=torch.int64 if words else getattr(torch, self.dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +241,24 @@ def _ties(profile: Profile, steps: Sequence[TracedStep]) -> dict[tuple[str, str]
                 )
             ties[step.name, name] = first
     return ties
+
+
+def in_order(graph: TaskGraph, timeline: Timeline) -> Ints:
+    """All tasks, (tasks,), in the order of their starts; among those of no duration, predecessors come first."""
+    return np.lexsort((_depths(graph), timeline.end_s, timeline.start_s))
+
+
+def _depths(graph: TaskGraph) -> Ints:
+    """The length of the longest chain of dependencies before each task."""
+    depth = np.zeros(len(graph), dtype=np.int64)
+    start, successors = graph.successors()
+    waits = np.diff(graph.dependency_start)
+    ready = np.flatnonzero(waits == 0).tolist()
+    while ready:
+        task = ready.pop()
+        for after in successors[start[task] : start[task + 1]].tolist():
+            depth[after] = max(depth[after], depth[task] + 1)
+            waits[after] -= 1
+            if not waits[after]:
+                ready.append(after)
+    return depth

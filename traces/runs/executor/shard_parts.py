@@ -12,7 +12,7 @@ from simulator.lowering.exchange.shard_regions import split
 from traces.capture.fx_steps import TracedStep
 from traces.runs.executor.edge_moves import PieceSum
 from traces.runs.executor.parameter_boxes import Extents, parameter_boxes
-from traces.runs.executor.regions import Box, Region
+from traces.runs.executor.regions import Box
 from traces.runs.executor.run_setup import DATA, Script, TracedLayers
 from traces.runs.executor.shard_operators import operator
 from traces.runs.executor.sliced_layers import Operator, Shard
@@ -28,19 +28,19 @@ Wanted = Mapping[tuple[int, Phase], Mapping[int, Sequence[PieceSum]]]
 class ShardInput:
     """What a shard reads of one producer, -1 for the training data; task: its number among the readers' shards.
 
-    wanted: by phase, the sums over pieces of the region.
+    wanted: by phase, the sums over pieces of the box.
     """
 
     node: fx.Node
     producer: int
-    region: Region
+    box: Box
     task: Mapping[Phase, int]
     wanted: Mapping[Phase, Sequence[PieceSum]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPart:
-    """How a shard is computed: its operator, what that makes (region) and reads, and the slot of its parameters.
+    """How a shard is computed: its operator, what that makes and reads, and the slot of its parameters.
 
     wanted: the sums that are the gradient of its output. copy: its number among those that compute the same.
     """
@@ -48,7 +48,6 @@ class ShardPart:
     step: TracedStep
     run: Operator
     shard: Shard
-    region: Region
     slot: Slot
     copy: int
     inputs: tuple[ShardInput, ...]
@@ -83,10 +82,9 @@ def shard_part(script: Script, steps: TracedLayers, wanted: Wanted, position: in
         step=step,
         run=operator(step, shard, joined),
         shard=shard,
-        region=Region.of_box(own),
         slot=(position, at[1], at[4]),
         copy=at[5],
-        inputs=tuple(each for each in inputs if each.producer < 0 or each.region.elements),
+        inputs=tuple(each for each in inputs if each.producer < 0 or each.box.elements),
         wanted=wanted.get((position, Phase.BACKWARD), {}).get(number, ()),
     )
 
@@ -96,7 +94,7 @@ def _input(
 ) -> ShardInput:
     """What shard `number` of a layer reads of the producer called `name`."""
     if name == DATA:
-        return ShardInput(steps.placeholder, -1, Region.of_box(box), {}, {})
+        return ShardInput(steps.placeholder, -1, box, {}, {})
     producer, model = script.profile.index[name], script.sharded
     tasks: dict[Phase, int] = {}
     for phase, readers in (
@@ -107,9 +105,8 @@ def _input(
             before = readers[: readers.index(position)]
             tasks[phase] = sum(len(model.devices[other]) for other in before) + number
     sums = {phase: wanted[producer, phase].get(task, ()) for phase, task in tasks.items()}
-    return ShardInput(steps.by_name[name].node, producer, Region.of_box(box), tasks, sums)
+    return ShardInput(steps.by_name[name].node, producer, box, tasks, sums)
 
 
 def _box(intervals: Sequence[Sequence[tuple[int, int]]], at: Sequence[int]) -> Box:
-    samples, channels, rows, columns = (axis[i] for axis, i in zip(intervals, at, strict=True))
-    return samples, channels, rows, columns
+    return Box(*(axis[i] for axis, i in zip(intervals, at, strict=True)))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from simulator.lowering.exchange.exchange_pieces import Cell
 from traces.runs.executor.edge_moves import EdgeMove, PieceSum, Slice
-from traces.runs.executor.regions import Coordinates, Region, put, take
+from traces.runs.executor.regions import Box, Coordinates, put, take
 from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, all_to_all, reduce_scatter
 
 
@@ -26,10 +26,9 @@ class HeldTensor:
     low: Coordinates
 
     @property
-    def region(self) -> Region:
+    def box(self) -> Box:
         """What it covers."""
-        samples, channels, height, width = (a + n for a, n in zip(self.low, self.tensor.shape, strict=True))
-        return Region(self.low, (samples, channels, height, width))
+        return Box(*((start, start + size) for start, size in zip(self.low, self.tensor.shape, strict=True)))
 
 
 class TensorFlow:
@@ -82,30 +81,30 @@ class TensorFlow:
         rows = dict(zip(order, torch.split(torch.cat(blocks), [needed.elements for needed in order]), strict=True))
         return torch.cat([rows[needed] for needed in wanted[index]])  # (elements,)
 
-    def read(self, wanted: Sequence[PieceSum], region: Region) -> Tensor:
-        """What all `wanted` sums over pieces of `region` are: (samples, channels, height, width), zeros elsewhere.
+    def read(self, wanted: Sequence[PieceSum], box: Box) -> Tensor:
+        """What all `wanted` sums over pieces of `box` are: (samples, channels, height, width), zeros elsewhere.
 
         May be a view of a term.
         """
-        whole = self._of_whole_terms(wanted, region)
+        whole = self._of_whole_terms(wanted, box)
         if whole is not None:
             return whole
-        total = torch.zeros(region.shape, dtype=self._dtype)  # (samples, channels, height, width)
+        total = torch.zeros(box.shape, dtype=self._dtype)  # (samples, channels, height, width)
         for needed in wanted:
             row = self._sum(needed)
             if row is not None:
-                put(total, region.low, needed.cell, row)
+                put(total, box.low, needed.cell, row)
         return total
 
-    def _of_whole_terms(self, wanted: Sequence[PieceSum], region: Region) -> Tensor | None:
-        """The fast way where nothing has moved: a part of one term, or terms of exactly this region added up."""
+    def _of_whole_terms(self, wanted: Sequence[PieceSum], box: Box) -> Tensor | None:
+        """The fast way where nothing has moved: a part of one term, or terms of exactly this box added up."""
         tasks = {self._tasks_here(needed) for needed in wanted}
         if len(tasks) != 1 or None in tasks:
             return None
         terms = [self.terms[task] for task in next(iter(tasks)) or () if task in self.terms]
-        if len(terms) == 1 and region.within(terms[0].region):
-            return region.of(terms[0].tensor, terms[0].low)
-        if terms and all(term.region == region for term in terms):
+        if len(terms) == 1 and box.within(terms[0].box):
+            return box.of(terms[0].tensor, terms[0].low)
+        if terms and all(term.box == box for term in terms):
             first, *rest = (term.tensor for term in terms)
             return first + sum(rest)
         return None

@@ -18,9 +18,7 @@ from simulator.lowering.tasks.weight_stashing import weight_versions
 
 
 def versions_on(model: ShardedModel, rank: int) -> int:
-    """How many versions of its weights device `rank` has; 1 where none are stashed, or it has none to update."""
-    if not model.schedule.stashes_weights or rank not in model.local_update_s:
-        return 1
+    """How many versions of its weights device `rank` has, which updates some under a schedule that stashes them."""
     stage = next(i for i, layers in enumerate(model.stages) if rank in model.placements[layers[0]].device_set)
     return weight_versions(model, stage)
 

@@ -21,19 +21,19 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
-from traces.results.task_order import in_order
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Output, Shards
 from traces.runs.executor.ring_exchanges import Swap
-from traces.runs.executor.run_setup import Script
+from traces.runs.executor.run_setup import Script, in_order
 from traces.runs.executor.tensor_flow import TensorFlow
-from traces.runs.executor.transport import Transport
+from traces.runs.executor.transport import Gloo
 
 RECEIVES_AHEAD = 64
 
@@ -53,12 +53,18 @@ class RankStep:
     sent_bytes: Floats
     loss: float
 
+    @property
+    def plain(self) -> dict[str, Any]:
+        """Its fields as numbers and lists."""
+        columns = {"start_s": self.start_s, "end_s": self.end_s, "sent_bytes": self.sent_bytes}
+        return {name: column.tolist() for name, column in columns.items()} | {"loss": self.loss}
+
 
 class Worker:
     """Device `rank` of a run; `doing` is called with a description of every compute task that starts."""
 
     def __init__(
-        self, script: Script, rank: int, transport: Transport, doing: Callable[[str], None] = lambda task: None
+        self, script: Script, rank: int, transport: Gloo, doing: Callable[[str], None] = lambda task: None
     ) -> None:
         graph = script.graph
         self._script, self._graph, self._rank, self._transport, self._doing = script, graph, rank, transport, doing
@@ -148,8 +154,6 @@ class Worker:
         if self._slowness:
             time.sleep((time.monotonic() - self._start_s[task]) * self._slowness)
         self._end_s[task] = time.monotonic()
-        if kind != Kind.UPDATE:
-            self._updates.end_pass(Kind(kind), of.layer, of.microbatch)
         self._end(task, None)
 
     def _caught(self, task: int, communicate: Callable[[], Tensor | None]) -> None:

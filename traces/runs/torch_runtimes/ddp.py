@@ -67,14 +67,8 @@ def run_ddp(
         "microbatches": plan.microbatches,
         "options": dict(options),
     }
-    results = launch(
-        "traces.runs.torch_runtimes.ddp:train_rank",
-        len(plan.devices),
-        lab=lab,
-        arguments=arguments,
-        cores=cores,
-        timeout_s=timeout_s,
-    )
+    target, count = f"{__name__}:train_rank", len(plan.devices)
+    results = launch(target, count, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s)
     return run_of_ranks(lower(ShardedModel(profile, plan), cluster), results)
 
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -91,16 +91,9 @@ def steps_of_ranks(ranks: Sequence[Mapping[str, Any]]) -> MeasuredSteps:
 
 def run_of_ranks(graph: TaskGraph, ranks: Sequence[Mapping[str, Any]]) -> MeasuredRun:
     """The steps as a run of `graph`. Raises RunError when the ranks ran another graph."""
-    steps = steps_of_ranks(ranks)
+    steps, stolen_share = steps_of_ranks(ranks), largest(rank["stolen_share"] for rank in ranks)
     observed = [[[ObservedTask(*task) for task in step] for step in rank["observed"]] for rank in ranks]
-    return MeasuredRun(
-        steps_s=steps.steps_s,
-        sent_bytes=steps.sent_bytes,
-        peak_bytes=steps.peak_bytes,
-        execution=execution(
-            graph, steps.steps_s, observed, stolen_share=largest(rank["stolen_share"] for rank in ranks)
-        ),
-    )
+    return MeasuredRun(**asdict(steps), execution=execution(graph, steps.steps_s, observed, stolen_share))
 
 
 def measure_steps(

@@ -73,15 +73,8 @@ def run_pipeline(
         "microbatches": plan.microbatches,
         "steps": steps,
     }
-    ranks = len(plan.devices)
-    results = launch(
-        "traces.runs.torch_runtimes.pipelining:train_rank",
-        ranks,
-        lab=lab,
-        arguments=arguments,
-        cores=cores,
-        timeout_s=timeout_s,
-    )
+    target, count = f"{__name__}:train_rank", len(plan.devices)
+    results = launch(target, count, lab=lab, arguments=arguments, cores=cores, timeout_s=timeout_s)
     return run_of_ranks(lower(sharded, cluster, TORCH_PIPELINING), results)
 
 
