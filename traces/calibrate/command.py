@@ -55,7 +55,7 @@ COPIED_NETWORK = "vgg_small"
 """9 MB of parameters, so that what copies of gradients take stands out."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Measure and write; on other ranks than torchrun's first nothing is written."""
     parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -204,7 +204,3 @@ def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     measured["copies_s_per_byte"] = copies_s / files.read_profile(COPIED_NETWORK).parameter_bytes
     measured["taken_s"] = time.monotonic() - began_s
     return measured
-
-
-if __name__ == "__main__":
-    sys.exit(main())
