@@ -105,7 +105,7 @@ def captured(number: float) -> Profile:
     point = ScalingPoint(batch_size=4, forward_s=7 * number, backward_s=8 * number)
     only = replace(
         layer("a"), forward_s=1 * number, backward_s=2 * number, update_s=3 * number, forward_spread_s=4 * number,
-        backward_spread_s=5 * number, scaling=(point,),
+        backward_spread_s=5 * number, recompute_s=1.5 * number, accumulate_s=6 * number, scaling=(point,),
     )  # fmt: skip
     return replace(network(only), step_s=12 * number, step_spread_s=9 * number, layers_to_step=number / 10)
 
@@ -114,7 +114,7 @@ def captured(number: float) -> Profile:
 def test_a_median_profile_has_each_times_own_median(order: tuple[float, ...]) -> None:
     (only,) = (median := median_profile([captured(number) for number in order])).layers
     times = (only.forward_s, only.backward_s, only.update_s, only.forward_spread_s, only.backward_spread_s)
-    assert times == (2, 4, 6, 8, 10)
+    assert times == (2, 4, 6, 8, 10) and (only.recompute_s, only.accumulate_s) == (3, 12)
     assert (only.scaling[0].forward_s, only.scaling[0].backward_s) == (14, 16)
     assert (median.step_s, median.step_spread_s, median.layers_to_step) == (24, 18, 0.2)
 

@@ -10,7 +10,7 @@ from simulator.errors import needing
 
 
 def main(argv: list[str]) -> int:
-    """Hand the arguments to the calibration program, which also runs alone as `python -m traces.calibrate.command`."""
+    """Hand the arguments to one of the three programs that calibrate."""
     if {"-h", "--help"} & set(argv):
         print((__doc__ or "") + "\nEach of the three has a --help of its own; what follows is this one's.\n")
     if any(word.partition("=")[0] == "--from" for word in argv):

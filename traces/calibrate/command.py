@@ -16,12 +16,10 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from simulator import files, units
 from simulator.cluster import Cluster
@@ -38,7 +36,7 @@ from traces.calibrate import links
 from traces.calibrate.link_probe import measure
 from traces.calibrate.measured_points import sizes_to
 from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, unsteady
-from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, wrapped_overhead_s
+from traces.calibrate.runtime_overheads import ddp_overhead_s, pass_cost, pass_overhead_s
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.lab import namespaces
@@ -57,7 +55,7 @@ COPIED_NETWORK = "vgg_small"
 """9 MB of parameters, so that what copies of gradients take stands out."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """Measure and write; on other ranks than torchrun's first nothing is written."""
     parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -197,20 +195,12 @@ def measure_rank(rank: Rank, task: dict[str, Any]) -> dict[str, Any]:
     then what DistributedDataParallel adds to a step by itself."""
     began_s = time.monotonic()
     measured = measure(rank, **task)
-    alone = [dist.new_group([number]) for number in range(rank.ranks)][rank.number]
     pair = dist.new_group([0, 1])
     rank.doing("a pipeline of two stages")
     if rank.number < 2:
         measured["pass_cost"] = pass_cost(files.read_profile(PASS_NETWORK), rank.number, group=pair)
     dist.barrier()
-    rank.doing("DistributedDataParallel on one rank")
-    network = load(COPIED_NETWORK)
-    parameter_bytes = files.read_profile(COPIED_NETWORK).parameter_bytes
-    copies_s = wrapped_overhead_s(network, 4, partial(DistributedDataParallel, process_group=alone), repeats=9)
-    measured["copies_s_per_byte"] = copies_s / parameter_bytes
+    copies_s = ddp_overhead_s(rank, load(COPIED_NETWORK), 4, repeats=9)
+    measured["copies_s_per_byte"] = copies_s / files.read_profile(COPIED_NETWORK).parameter_bytes
     measured["taken_s"] = time.monotonic() - began_s
     return measured
-
-
-if __name__ == "__main__":
-    sys.exit(main())

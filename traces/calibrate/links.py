@@ -63,7 +63,6 @@ def calibrate(
     counts: Sequence[int] | None = None,
     collectives: Sequence[str] = COLLECTIVES,
     cores: Sequence[Sequence[int]] = (),
-    timeout_s: float = 600.0,
 ) -> tuple[Cluster, Runtime]:
     """`cluster` with measured curves on its links and for collectives, with what was measured where in `sources`.
 
@@ -74,7 +73,7 @@ def calibrate(
     """
     task = probe_arguments(cluster, sizes_bytes, counts, collectives)
     target, count = "traces.calibrate.link_probe:measure", len(cluster.devices)
-    by_rank = launch(target, count, lab=lab, arguments=task, timeout_s=timeout_s, cores=cores)
+    by_rank = launch(target, count, lab=lab, arguments=task, timeout_s=600, cores=cores)
     where = "in a network lab of this machine" if lab else "over loopback, unshaped"
     return apply(cluster, measurement_of_ranks(task, by_rank), where)
 

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import pipelining
 from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 
 from simulator.errors import require
 from simulator.network.topologies import Wire, flat_switch
@@ -31,6 +32,7 @@ from traces.capture import machine_settings
 from traces.capture.fx_steps import Loss, Trained, tensors, trace
 from traces.capture.measurement_rounds import MeasurementRounds
 from traces.capture.momentum_sgd import optimizer
+from traces.lab.rank import Rank
 from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Alone
@@ -144,6 +146,15 @@ def wrapped_overhead_s(
         return step
 
     return _longer_s(step_of(build(network)), step_of(wrap(build(network))), repeats)
+
+
+def ddp_overhead_s(rank: Rank, network: Network, batch_size: int, *, repeats: int) -> float:
+    """What DistributedDataParallel adds to a step on a rank by itself, `wrapped_overhead_s`; all ranks call it."""
+    rank.doing("DistributedDataParallel on one rank")
+    alone = [dist.new_group([number]) for number in range(rank.ranks)][rank.number]
+    return wrapped_overhead_s(
+        network, batch_size, partial(DistributedDataParallel, process_group=alone), repeats=repeats
+    )
 
 
 def _longer_s(

@@ -15,6 +15,9 @@ SHORTEST_LEAD_S, LONGEST_LEAD_S = 0.5e-3, 30e-3
 LEAD_MARGIN = 1.5
 """How much longer a GPU waits than launching took lately."""
 
+Moment = tuple[float, float]
+"""Seconds on the wall, and of the processor time of a thread."""
+
 
 def clock_of(device: torch.device) -> Clock:
     """The clock of a device's layers; for a CPU, of the number of threads that torch is set to.
@@ -77,21 +80,23 @@ class UndisturbedClock(HostClock):
     """The clock on the wall of one thread, less the time in which it could run and other programs had its core.
 
     So a step has what the network waits for itself, and layers, which are timed by the processor, add up to it on a
-    busy machine, too. Where the kernel does not say how long a thread was queued it is the wall's alone.
+    busy machine, too. Where the kernel does not say how long a thread was queued it is the wall's alone; where it says
+    too much, what the thread used of the processor.
     """
 
     def __init__(self) -> None:
         self._wall_s = self._queued_s = 0.0
 
-    def mark(self) -> tuple[float, float, float]:
-        """The wall before and after the count was read, and the count between them."""
-        before_s = time.perf_counter()
-        return before_s, queued_s(), time.perf_counter()
+    def mark(self) -> tuple[Moment, float, Moment]:
+        """Moments before and after the count was read, and the count between them."""
+        before_s = time.perf_counter(), time.thread_time()
+        return before_s, queued_s(), (time.perf_counter(), time.thread_time())
 
-    def seconds(self, start: tuple[float, float, float], end: tuple[float, float, float]) -> float:
-        wall_s, queued_s = end[0] - start[2], end[1] - start[1]
+    def seconds(self, start: tuple[Moment, float, Moment], end: tuple[Moment, float, Moment]) -> float:
+        (began_s, began_used_s), (ended_s, ended_used_s) = start[2], end[0]
+        wall_s, queued_s = ended_s - began_s, end[1] - start[1]
         self._wall_s, self._queued_s = self._wall_s + wall_s, self._queued_s + queued_s
-        return max(wall_s - queued_s, 0.0)
+        return max(wall_s - queued_s, ended_used_s - began_used_s)
 
     def forget(self) -> None:
         self._wall_s = self._queued_s = 0.0

@@ -18,6 +18,7 @@ from traces.capture.channel_fractions import Narrowed, narrow
 from traces.capture.checkpointed_call import watched
 from traces.capture.fx_steps import (
     Environment,
+    Ready,
     TracedStep,
     Value,
     alias,
@@ -69,42 +70,44 @@ def survey(
             with saved, watched(None) as watch, FlopCounterMode(display=False) as counter:
                 result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
-                kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
-                producers = _producers(step, environment, layers)
-                if isinstance(step.module, QueryKeyValueAttention):
-                    geometry = replace(geometry, aligned_inputs=producers[:1])
-                parameters = {p for p in arguments.parameters if p not in owners}
-                tied = [owners[p] for p in dict.fromkeys(arguments.parameters) if p in owners]
-                owners |= dict.fromkeys(parameters, step.name)
                 if watch.regions:  # it keeps its inputs, which no hook sees
-                    for tensor in tensors((arguments.args, arguments.kwargs)):
-                        saved.keep(tensor)
+                    saved.keep_all((arguments.args, arguments.kwargs))
                 axes.append(_sequence_axis(step, environment, axes))
-                layer_of[step.node] = len(layers)
+                layer = _layer(step, arguments, result, _producers(step, environment, layers), axes[-1], owners)
                 for (reading, fraction), forms in narrowed.items():
-                    form = narrow(step, geometry, environment, fraction, result, axes[-1], reading)
+                    form = narrow(step, layer.geometry, environment, fraction, result, axes[-1], reading)
                     if form is not None:
                         forms[len(layers)] = form
-                layers.append(
-                    Layer(
-                        name=step.name,
-                        kind=kind,
-                        inputs=producers,
-                        output_shape=shape_of(next(tensors(result)), axes[-1]),
-                        forward_s=0.0,
-                        backward_s=0.0,
-                        output_bytes=sum(map(_bytes, tensors(result))),
-                        parameter_bytes=sum(map(_bytes, parameters)),
-                        saved_bytes=saved.take(),
-                        flops=float(counter.get_total_flops()),
-                        geometry=geometry,
-                        tied_to=tuple(name for name in dict.fromkeys(tied) if name != step.name),
-                    )
-                )
+                layer_of[step.node] = len(layers)
+                layers.append(replace(layer, saved_bytes=saved.take(), flops=float(counter.get_total_flops())))
             value, _ = outputs(result, len(layers) - 1)
         environment[step.node] = value
         release(step, environment)
     return Survey(layers=layers, layer_of=layer_of, narrowed={form: made for form, made in narrowed.items() if made})
+
+
+def _layer(
+    step: TracedStep, arguments: Ready, result: Any, inputs: tuple[str, ...], axis: int, owners: dict[nn.Parameter, str]
+) -> Layer:
+    """What a step's arguments and result tell of its layer. owners: by parameter the first layer that has it, among
+    them then this one. axis: of a sequence's channels."""
+    kind, geometry = describe(step, arguments.args, arguments.kwargs, result)
+    if isinstance(step.module, QueryKeyValueAttention):
+        geometry = replace(geometry, aligned_inputs=inputs[:1])
+    first = [owners.setdefault(parameter, step.name) for parameter in dict.fromkeys(arguments.parameters)]
+    own = {parameter for parameter in arguments.parameters if owners[parameter] == step.name}
+    return Layer(
+        name=step.name,
+        kind=kind,
+        inputs=inputs,
+        output_shape=shape_of(next(tensors(result)), axis),
+        forward_s=0.0,
+        backward_s=0.0,
+        output_bytes=sum(map(_bytes, tensors(result))),
+        parameter_bytes=sum(map(_bytes, own)),
+        geometry=geometry,
+        tied_to=tuple(name for name in dict.fromkeys(first) if name != step.name),
+    )
 
 
 def shape_of(tensor: Tensor, of_sequences: int = 2) -> tuple[int, int, int]:
@@ -160,6 +163,11 @@ class _SavedStorage(torch.autograd.graph.saved_tensors_hooks):
         """Bytes newly kept since the last call."""
         taken, self._new_bytes = self._new_bytes, 0
         return taken
+
+    def keep_all(self, values: Any) -> None:
+        """Count the storage of all tensors in containers."""
+        for tensor in tensors(values):
+            self.keep(tensor)
 
     def keep(self, tensor: Tensor) -> Tensor:
         """Count a tensor's storage, if it is new."""

@@ -10,6 +10,11 @@ from typing import Any
 from simulator.errors import require
 from simulator.workload import Layer, Profile
 
+TIMES = (
+    *("forward_s", "backward_s", "update_s", "recompute_s", "accumulate_s"),
+    *("forward_spread_s", "backward_spread_s"),
+)
+
 
 def median_profile(captures: Sequence[Profile]) -> Profile:
     """The first of `captures` with the median of all for every time and spread; notes stay the first's.
@@ -33,7 +38,7 @@ def medians(measured: Sequence[Any], *names: str) -> dict[str, Any]:
 
 def _median_layer(layers: Sequence[Layer]) -> Layer:
     columns = zip(*(layer.scaling for layer in layers), strict=True)
-    times = medians(layers, "forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s")
+    times = medians(layers, *TIMES)
     scaling = (replace(points[0], **medians(points, "forward_s", "backward_s")) for points in columns)
     return replace(layers[0], scaling=tuple(scaling), **times)
 

@@ -136,10 +136,5 @@ def _path(folder: Path, number: int) -> Path:
     return folder / f"{number}.generation"
 
 
-def main(argv: list[str]) -> None:
-    folder, device, number, parent = argv
-    run(Path(folder), int(device), int(number), int(parent))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    run(Path(sys.argv[1]), *map(int, sys.argv[2:]))

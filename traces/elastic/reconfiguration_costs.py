@@ -137,7 +137,7 @@ def _source(lab: Lab | None) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     """The command `shardscope calibrate --reconfiguration`: measure and write an overheads file."""
     parser = OneLineParser(prog="shardscope calibrate --reconfiguration", description=__doc__)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
@@ -156,7 +156,3 @@ def main(argv: Sequence[str] | None = None) -> int:
     files.write_yaml(measured, args.output)
     print(f"{args.output}: {'; '.join(measured.sources)}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -45,8 +45,6 @@ class Shaping:
     dropped by tbf, htb keeps all. TCP and segment sizes stay as the machine has them.
     """
 
-    __pydantic_config__ = {"extra": "forbid"}
-
     discipline: Literal["htb", "tbf"]
     burst_s: float
 

@@ -13,9 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.file_content import validated
@@ -26,7 +23,7 @@ from simulator.workload import Profile
 from traces.calibrate.links import calibrate
 from traces.calibrate.measured_points import sizes_to
 from traces.calibrate.median_calibration import median_calibration
-from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, task_overhead_s, wrapped_overhead_s
+from traces.calibrate.runtime_overheads import ddp_overhead_s, pass_cost, pass_overhead_s, task_overhead_s
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile
 from traces.lab.launch import launch
@@ -102,21 +99,19 @@ class InputMeasurement:
             write_cluster(cluster, path, runtime)
 
     def _measure_overhead(self, model: str, pipelined: bool) -> None:
-        """Measure what runtimes add to the work of the network's layers: torch's pipelines, where it is `pipelined`,
-        between two processes over loopback, as what a lab's links add to moving bytes is calibrated; the others on
-        every core at once."""
+        """Measure what runtimes add to the work of the network's layers, on every core at once; of torch's pipelines
+        where it is `pipelined`, over loopback, as what a lab's links add to moving bytes is calibrated."""
         path = self.folder / "overheads" / f"{model}.json"
         if not path.exists():
             self.say(f"runtimes' overhead on {model}")
-            arguments = {"path": str(self._profile(model)), "repeats": self.repeats["overhead"]}
-            overheads_s = on_all_cores(f"{__name__}:overhead_rank", self.cores, arguments, timeout_s=300)
-            of_task_s, ddp_s = (statistics.fmean(each) for each in zip(*overheads_s, strict=True))
-            of_pass_s = 0.0
-            if pipelined:
-                pinned = [[core] for core in self.cores[:2]]
-                pair = launch(f"{__name__}:pass_rank", 2, arguments=arguments, cores=pinned, timeout_s=300)
-                of_pass_s = pass_overhead_s(pair, send_cpu_s_per_byte=0.0)
-            overhead = Overhead(task_overhead_s=of_task_s, pass_overhead_s=of_pass_s, ddp_step_s=ddp_s)
+            arguments = {"path": str(self._profile(model)), "repeats": self.repeats["overhead"], "pipelined": pipelined}
+            target, pinned = f"{__name__}:overhead_rank", pinning(len(self.cores), self.cores)
+            by_rank = launch(target, len(self.cores), arguments=arguments, cores=pinned, timeout_s=600)
+            overhead = Overhead(
+                task_overhead_s=statistics.fmean(of_task_s for of_task_s, _, _ in by_rank),
+                pass_overhead_s=pass_overhead_s([of_pass for _, _, of_pass in by_rank], send_cpu_s_per_byte=0.0),
+                ddp_step_s=statistics.fmean(ddp_s for _, ddp_s, _ in by_rank),
+            )
             files.write_text_atomic(path, files.to_json(overhead))
 
 
@@ -154,23 +149,15 @@ def capture_rank(rank: Rank, model: str, batch_size: int, command: str, fraction
     return json.loads(files.to_json(profile))
 
 
-def pass_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float]:
-    """Seconds and bytes of a pass, of each of the two processes that are stages."""
-    rank.doing("a pipeline of two stages")
-    return pass_cost(files.read_profile(path), rank.number, repeats=repeats)
-
-
-def overhead_rank(rank: Rank, path: str, repeats: int) -> tuple[float, float]:
-    """What each process measures alone: seconds per task of our executor, per step of DistributedDataParallel."""
+def overhead_rank(rank: Rank, path: str, repeats: int, pipelined: bool) -> tuple[float, float, tuple[float, float]]:
+    """What each process measures: seconds per task of our executor, per step of DistributedDataParallel, and of a pass
+    of torch's pipelines what `pass_cost` says."""
     profile = files.read_profile(path)
     rank.doing("a step of the executor alone")
     of_task_s = task_overhead_s(profile, repeats=repeats)
-    rank.doing("DistributedDataParallel on one rank")
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)  # type: ignore[attr-defined]
-    network, half = load(profile.model), profile.batch_size // 2
-    ddp_s = wrapped_overhead_s(network, half, DistributedDataParallel, repeats=repeats)
-    dist.destroy_process_group()
-    return of_task_s, ddp_s
+    ddp_s = ddp_overhead_s(rank, load(profile.model), profile.batch_size // 2, repeats=repeats)
+    rank.doing("a pipeline of two stages")
+    return of_task_s, ddp_s, pass_cost(profile, rank.number, repeats=repeats) if pipelined else (0.0, 0.0)
 
 
 def _largest_bucket_bytes(model: str) -> int:

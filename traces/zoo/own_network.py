@@ -19,14 +19,14 @@ from torch import nn
 from simulator.errors import InputError
 from simulator.one_line_parser import OneLineParser, count, shape
 
+INPUT = "[NAME=]SHAPE[:VOCABULARY]"
+
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
     """The options that say how a network of one's own is built and what it reads, as `load` takes them."""
     parser.add_argument("--input-shape", type=shape, help="one sample's shape, e.g. 3x224x224 (not for zoo names)")
-    parser.add_argument(
-        "--input", dest="inputs", metavar="[NAME=]SHAPE[:VOCABULARY]", type=_input, action="append", default=[],
-        help="one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME",
-    )  # fmt: skip
+    text = "one of several inputs, or one by keyword, e.g. input_ids=128:50257; repeatable, by position without NAME"
+    parser.add_argument("--input", dest="inputs", metavar=INPUT, type=_input, action="append", default=[], help=text)
     parser.add_argument("--classes", type=count, help="num_classes for the callable (not for zoo names)")
     parser.add_argument("--vocabulary", type=count, help="the input is integers below this (not for zoo names)")
     parser.add_argument("--tiny", action="store_true", help="two blocks and short samples, of hf: networks")
@@ -37,7 +37,7 @@ def _input(text: str) -> NetworkInput:
     sides, _, vocabulary = rest.partition(":")
     if name and not name.isidentifier():
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not [NAME=]SHAPE[:VOCABULARY]; write e.g. pixels=3x224x224, or input_ids=128:50257"
+            f"{text!r} is not {INPUT}; write e.g. pixels=3x224x224, or input_ids=128:50257"
         )
     return NetworkInput(name=name, shape=shape(sides), vocabulary=count(vocabulary) if vocabulary else None)
 

@@ -122,27 +122,22 @@ class Shards:
         """Where a shard's parameters are."""
         return self._parts[layer, shard].slot
 
-    def forward(self, layer: int, microbatch: int, shard: int) -> None:
-        """Compute a shard from what it reads; of one that is recomputed later, only its output is kept."""
-        part, again = self._with_weights(layer, microbatch, shard), layer in self._model.segment_of
-        leaves = self._leaves(part, microbatch, again=False)
-        with torch.set_grad_enabled(not again):
-            result = self._result(part, leaves, microbatch)
-        if isinstance(part.step.module, Loss) and part.copy == 0:
-            self.loss += float(result.detach())
-        if not again:
-            self._keep(Output(layer, microbatch, shard), result, leaves)
-        self._hold(Output(layer, microbatch, shard), result, part, Phase.FORWARD)
-        self._let_go(part, microbatch, again=False)
+    def forward(self, layer: int, microbatch: int, shard: int, again: bool = False) -> None:
+        """Compute a shard from what it reads; of one that is recomputed later, only its output is kept.
 
-    def recompute(self, layer: int, microbatch: int, shard: int) -> None:
-        """Compute a shard once more, now for its backward pass."""
-        part = self._with_weights(layer, microbatch, shard)
-        leaves = self._leaves(part, microbatch, again=True)
-        result = self._result(part, leaves, microbatch)
-        self._keep(Output(layer, microbatch, shard), result, leaves)
-        self._hold(Output(layer, microbatch, shard), result, part, Phase.AGAIN)
-        self._let_go(part, microbatch, again=True)
+        again: whether that is now, for its backward pass.
+        """
+        part, kept = self._with_weights(layer, microbatch, shard), again or layer not in self._model.segment_of
+        leaves = [(wanted, self._leaf(part, wanted, microbatch, again)) for wanted in part.inputs]
+        with torch.set_grad_enabled(kept):
+            result = self._result(part, leaves, microbatch)
+        if isinstance(part.step.module, Loss) and part.copy == 0 and not again:
+            self.loss += float(result.detach())
+        output = Output(layer, microbatch, shard)
+        if kept:
+            self._tapes[output] = _Tape(result, [(wanted, leaf) for wanted, leaf in leaves if leaf.requires_grad])
+        self._hold(output, result, part, Phase.AGAIN if again else Phase.FORWARD)
+        self._let_go(part, microbatch, again)
 
     def backward(self, layer: int, microbatch: int, shard: int) -> None:
         """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
@@ -189,9 +184,6 @@ class Shards:
             if gradient is not None:
                 total[name] = total[name].add_(gradient) if name in total else gradient
 
-    def _leaves(self, part: ShardPart, microbatch: int, again: bool) -> list[tuple[ShardInput, Tensor]]:
-        return [(wanted, self._leaf(part, wanted, microbatch, again)) for wanted in part.inputs]
-
     def _leaf(self, part: ShardPart, wanted: ShardInput, microbatch: int, again: bool) -> Tensor:
         if wanted.producer < 0:
             start, (first, last) = microbatch * self._size, wanted.box.samples
@@ -232,9 +224,6 @@ class Shards:
         (scores,) = values.values()
         share = loss_share(scores, self._targets[first:last], self._targets.numel())
         return share.reshape(1, 1, 1, 1)  # the loss in canonical form
-
-    def _keep(self, output: Output, result: Tensor, leaves: Sequence[tuple[ShardInput, Tensor]]) -> None:
-        self._tapes[output] = _Tape(result, [(wanted, leaf) for wanted, leaf in leaves if leaf.requires_grad])
 
     def _hold(self, output: Output, result: Tensor, part: ShardPart, phase: Phase) -> None:
         if self._uses[output.layer, phase]:

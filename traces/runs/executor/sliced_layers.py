@@ -93,24 +93,20 @@ def windowed(step: TracedStep, shard: Shard) -> Operator:
     kind, geometry, module = shard.layer.kind, shard.layer.geometry, step.module
     node, padding = step.node.all_input_nodes[0], shard.padding()
     kernel, stride, dilation = geometry.kernel or (1, 1), geometry.stride, geometry.dilation
+
+    def window(values: Values, border: float = 0.0) -> Tensor:
+        return functional.pad(values[node], padding, value=border)
+
     if isinstance(module, nn.Conv2d) and module.padding_mode == "zeros":
         convolve = _convolution(module, shard, (0, 0))
-        return lambda parameters, values: convolve(parameters, functional.pad(values[node], padding))
+        return lambda p, values: convolve(p, window(values))
     if kind in ("maxpool2d", "max_pool2d", "adaptivemaxpool2d", "adaptive_max_pool2d"):
-
-        def largest(parameters: Parameters, values: Values) -> Tensor:
-            window = functional.pad(values[node], padding, value=-math.inf)
-            return functional.max_pool2d(window, kernel, stride, 0, dilation)
-
-        return largest
+        return lambda p, values: functional.max_pool2d(window(values, -math.inf), kernel, stride, 0, dilation)
     if kind in ("avgpool2d", "avg_pool2d", "adaptiveavgpool2d", "adaptive_avg_pool2d"):
         counts = _counts(step, shard)
-
-        def mean(parameters: Parameters, values: Values) -> Tensor:
-            window = functional.pad(values[node], padding)
-            return functional.avg_pool2d(window, kernel, stride, divisor_override=1) / counts.to(window.dtype)
-
-        return mean
+        return lambda p, values: (
+            functional.avg_pool2d(window(values), kernel, stride, divisor_override=1) / counts.to(values[node].dtype)
+        )
     raise InputError(
         f"placements: layer {step.name!r} ({kind}) is split by height or width, which is known for zero-padded "
         "convolutions and for poolings; use degrees of 1 there"

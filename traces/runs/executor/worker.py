@@ -29,7 +29,7 @@ from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
 from traces.runs.executor.gradient_updates import Updates
-from traces.runs.executor.rank_shards import Output, Shards
+from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.ring_exchanges import Swap
 from traces.runs.executor.run_setup import Script, in_order
 from traces.runs.executor.tensor_flow import TensorFlow
@@ -140,15 +140,13 @@ class Worker:
         graph = self._graph
         self._doing(self._descriptions[task])
         self._start_s[task] = time.monotonic()
-        kind, of = graph.kind[task], self._output(task)
-        if kind == Kind.FORWARD:
-            self.shards.forward(*of)
+        kind, of = Kind(graph.kind[task]), (int(graph.layer[task]), int(graph.microbatch[task]), int(graph.shard[task]))
+        if kind in (Kind.FORWARD, Kind.RECOMPUTE):
+            self.shards.forward(*of, again=kind == Kind.RECOMPUTE)
         elif kind == Kind.BACKWARD:
             self.shards.backward(*of)
         elif kind == Kind.WEIGHT:
             self.shards.weight(*of)
-        elif kind == Kind.RECOMPUTE:
-            self.shards.recompute(*of)
         else:
             self._updates.update(task)
         if self._slowness:
@@ -231,10 +229,6 @@ class Worker:
             self._updates.take_message(task, row)
         if carried is not None and task not in self._expected:
             self.shards.release(carried.layer, int(self._graph.microbatch[task]), carried.phase)
-
-    def _output(self, task: int) -> Output:
-        graph = self._graph
-        return Output(int(graph.layer[task]), int(graph.microbatch[task]), int(graph.shard[task]))
 
     def _sort_tasks(self) -> None:
         """Which tasks this rank begins, which messages it receives, and how many tasks each waits for here."""
