@@ -23,7 +23,7 @@ from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration
 from dashboard.state.measures import shares
 from dashboard.state.planning import build_plan
-from dashboard.state.simulating import Counted, Outcome, glance_of
+from dashboard.state.simulating import Counted, Outcome, compute, glance_of
 from dashboard.state.sizes import degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
@@ -163,6 +163,20 @@ def test_the_cap_holds_the_true_count(store: Store) -> None:
     assert outcome.run is not None and outcome.plan is not None, outcome.reason
     assert caps._most_tasks(outcome.profile, outcome.plan) > caps.MOST_TASKS
     assert outcome.run.report.tasks == 244_792
+
+
+def test_a_large_step_has_its_numbers_before_its_tasks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulating, "EARLY_TASKS", 100)
+    shown: list[Outcome] = []
+    outcome = compute(store.request(store.resolved(on("dense", tensor=4, batch_size=64))), show=shown.append)
+    (early,) = shown
+    assert early.run is None and early.counted is not None and "tasks are being simulated" in early.undrawn
+    assert outcome.run is not None and outcome.counted is None and outcome.took_s > early.took_s
+    assert early.report is not None and early.report.step_s == pytest.approx(outcome.run.report.step_s, rel=1e-9)
+    assert early.report.tasks == outcome.run.report.tasks
+    monkeypatch.setattr(simulating, "EARLY_TASKS", 10**6)
+    compute(store.request(outcome.configuration), show=shown.append)
+    assert len(shown) == 1  # what is quick is shown once
 
 
 def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

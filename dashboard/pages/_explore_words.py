@@ -150,9 +150,10 @@ def advice_words(advice: Advice | None, outcome: Outcome, done: int, count: int)
     return [advice_line(advice, outcome), *([html.Div(left, className="figure-note")] if left else [])]
 
 
-def searching() -> Any:
-    """What stands there of the best plan so far of a search."""
-    return html.Div("Single changes are tried of what a whole search finds.", className="advice figure-note")
+def later(searching: bool) -> Any:
+    """What stands there of the best plan so far of a search, or of a step whose tasks are not there yet."""
+    when = "of what a whole search finds" if searching else "once all tasks are simulated"
+    return html.Div(f"Single changes are tried {when}.", className="advice figure-note")
 
 
 def advice_line(advice: Advice, outcome: Outcome) -> Any:

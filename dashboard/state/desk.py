@@ -152,7 +152,9 @@ class Desk:
             if configuration not in self._outcomes:
                 job = self._jobs.get((configuration, False))
                 best, ran_s = (job.best, time.monotonic() - job.asked_s) if job is not None else (None, 0.0)
-                note = f"the search was cancelled: this is the best of {len(best.candidates)} plans" if best else ""
+                note = "cancelled before its tasks were simulated"
+                if best and best.candidates:
+                    note = f"the search was cancelled: this is the best of {len(best.candidates)} plans"
                 ended = replace(best, note=note) if best else stopped(self._describe(configuration), "cancelled", ran_s)
                 self._cancelled[tab] = ended
             self._drop(tab, keep=(), background=False)
