@@ -68,7 +68,9 @@ def _document(now: Configuration) -> str:
     return f"document {now.query()}"
 
 
-def opened(store: Store, tab: str, now: Configuration, baseline: Configuration | None, **number: int) -> dict[str, Any]:
+def opened(
+    store: Store, tab: str, now: Configuration, baseline: Configuration | None, number: int | None = None
+) -> dict[str, Any]:
     """What a page shows as it opens, components by their ids; nothing where its step is not simulated yet.
 
     That goes on while the browser draws the page, which then asks for the step. number: of the request of a document.
@@ -77,9 +79,9 @@ def opened(store: Store, tab: str, now: Configuration, baseline: Configuration |
         return {}
     shown, base = (each and store.resolved(store.read(each.query())[0]) for each in (now, baseline))
     assert shown is not None
-    pinned = store.desk.ask(base, tab, 0.0, beside=shown, **number) if base else None
-    asked = store.desk.ask(shown, tab, 0.0, beside=base, **number)
-    if not number:
+    pinned = store.desk.ask(base, tab, 0.0, beside=shown, number=number) if base else None
+    asked = store.desk.ask(shown, tab, 0.0, beside=base, number=number)
+    if number is None:
         store.desk.leave(_document(now), time.monotonic_ns())  # whose thread may come later than this
     return _parts(store, asked, pinned) if isinstance(asked, Outcome) and asked.report else {}
 
