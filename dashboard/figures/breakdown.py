@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.figures.style import FORWARD, IDLE, LEGEND, Figure, figure, with_table
-from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, WAITING, Share
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
@@ -13,7 +13,6 @@ COLOURS = {
     EXPOSED["forward"]: "#c9b458",
     EXPOSED["backward"]: "#b5838d",
     EXPOSED["synchronisation"]: "#8fbfa8",
-    WAITING: "#8fbfa8",
     LAUNCHES: "#c2b8a3",
     BUBBLE: "#d9dce1",
     NO_WORK: IDLE,
