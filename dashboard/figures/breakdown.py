@@ -26,9 +26,8 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
     """A stacked bar per row (a name and its shares, e.g. baseline and candidate or one per device), first on top."""
     names = [name for name, _ in rows]
     data = []
-    for part in NAMES:
-        ratios = [next(s.ratio for s in shares if s.name == part) for _, shares in rows]
-        seconds = [next(s.seconds for s in shares if s.name == part) for _, shares in rows]
+    for i, part in enumerate(NAMES):
+        ratios, seconds = [shares[i].ratio for _, shares in rows], [shares[i].seconds for _, shares in rows]
         if max(ratios, default=0.0) < 0.0005:
             continue
         data.append({
