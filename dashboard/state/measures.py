@@ -1,4 +1,4 @@
-"""Numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns which shard."""
+"""Numbers beyond the report: where the time of devices goes, and how long tensors of a layer are in flight."""
 
 from __future__ import annotations
 
