@@ -23,7 +23,7 @@ from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration
 from dashboard.state.measures import shares
 from dashboard.state.planning import build_plan
-from dashboard.state.simulating import Counted, Outcome, compute, glance_of
+from dashboard.state.simulating import Counted, Outcome, compute, glance_of, simulated
 from dashboard.state.sizes import degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
@@ -177,6 +177,22 @@ def test_a_large_step_has_its_numbers_before_its_tasks(store: Store, monkeypatch
     monkeypatch.setattr(simulating, "EARLY_TASKS", 10**6)
     compute(store.request(outcome.configuration), show=shown.append)
     assert len(shown) == 1  # what is quick is shown once
+
+
+def test_a_large_step_behind_the_page_is_counted_until_it_is_shown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = store.resolved(on("dense", tensor=4, batch_size=128))
+    for name in ("MOST_TASKS", "MOST_BEHIND_TASKS"):
+        monkeypatch.setattr(simulating, name, 100)
+    _, glance = simulated(replace(store.request(now), light=True))
+    assert glance is not None and glance.ran and glance.by_layer is None
+    monkeypatch.undo()
+    store.desk.keep(now, None, glance)
+    shown = store.outcome(now)
+    again = store.desk.glance(now)
+    assert shown.run is not None and again is not None and again.by_layer is not None
+    assert again.step_s == pytest.approx(glance.step_s, rel=1e-9)
 
 
 def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

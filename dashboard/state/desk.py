@@ -256,6 +256,9 @@ class Desk:
             if outcome is not None:
                 self._outcomes[configuration] = outcome
                 self._outcomes.move_to_end(configuration)
+                known = self._glances.get(configuration)
+                if known is not None and known.by_layer is None and outcome.run is not None:
+                    del self._glances[configuration]  # it was counted alone
             sizes = [kept.run.report.tasks if kept.run else 0 for kept in self._outcomes.values()]
             while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
                 self._outcomes.popitem(last=False)

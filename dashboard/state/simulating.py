@@ -35,6 +35,8 @@ from simulator.taskgraph import Floats
 from simulator.units import format_time
 from simulator.workload import Profile
 
+MOST_BEHIND_TASKS = 1_000_000
+"""Behind the pages a step of more tasks, whose replicas are equal, is counted alone."""
 MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
 SEARCH_S = 60.0
@@ -223,15 +225,16 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
     known = Outcome(configuration=now, profile=profile)
     began_s, candidates = time.perf_counter(), list[Candidate]()
     early = None if searches(now.strategy) else show
+    most = MOST_BEHIND_TASKS if request.light else MOST_TASKS
 
     def done(**what: Any) -> Outcome:
         return replace(known, took_s=time.perf_counter() - began_s, candidates=tuple(candidates), **what)
 
     def outcome(cluster: Cluster, plan: Plan, note: str = "") -> Outcome:
         plan.check(profile, cluster)
-        if is_counted(profile, plan, cluster, runtime, EARLY_TASKS if early else MOST_TASKS):
+        if is_counted(profile, plan, cluster, runtime, EARLY_TASKS if early else most):
             report = replace(step_report(profile, cluster, plan, runtime=runtime), layers=())
-            counted = Counted(plan=plan, runtime=runtime, report=report, early=report.tasks <= MOST_TASKS)
+            counted = Counted(plan=plan, runtime=runtime, report=report, early=report.tasks <= most)
             if not counted.early:
                 return done(counted=counted, note=note)
             if early and report.tasks > EARLY_TASKS:
