@@ -85,3 +85,23 @@ def test_a_sweep_streams_survives_a_reload_and_cancels(page: Any, site: str, sto
     page.fill("#sweep-x-values", "nonsense")
     page.click("#sweep-start")
     page.wait_for_selector("#sweep-problem >> text=cannot be swept")
+
+
+SMEARED = """() => {
+  const words = document.querySelectorAll("#sweep-parallel-graph .annotation-text");
+  const boxes = [...words].map((each) => each.getBoundingClientRect());
+  return boxes.length && boxes.filter((one, i) => boxes.some((other, j) => i < j && one.left < other.right &&
+    other.left < one.right && one.top < other.bottom && other.top < one.bottom)).length;
+}"""
+
+
+def test_the_ends_of_all_axes_are_read_on_a_phone(browser: Any, site: str) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(f"{site}/sweep?strategies=data,owt&x=devices&x-values=2,4")
+    page.click("#sweep-start")
+    until(page, "() => document.querySelector('#sweep-progress')?.innerText.startsWith('4 of 4')")
+    until(page, "() => document.querySelectorAll('#sweep-parallel-graph .annotation-text').length >= 14")
+    page.wait_for_timeout(500)
+    assert page.evaluate(SMEARED) == 0
+    assert page.evaluate("() => document.documentElement.scrollWidth <= window.innerWidth")
+    page.close()

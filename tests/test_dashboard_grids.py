@@ -23,7 +23,7 @@ from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration
 from dashboard.state.measures import shares
 from dashboard.state.planning import build_plan
-from dashboard.state.simulating import Counted, Outcome, glance_of
+from dashboard.state.simulating import Counted, Outcome, compute, glance_of, simulated
 from dashboard.state.sizes import degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
@@ -165,6 +165,36 @@ def test_the_cap_holds_the_true_count(store: Store) -> None:
     assert outcome.run.report.tasks == 244_792
 
 
+def test_a_large_step_has_its_numbers_before_its_tasks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulating, "EARLY_TASKS", 100)
+    shown: list[Outcome] = []
+    outcome = compute(store.request(store.resolved(on("dense", tensor=4, batch_size=64))), show=shown.append)
+    (early,) = shown
+    assert early.run is None and early.counted is not None and "tasks are being simulated" in early.undrawn
+    assert outcome.run is not None and outcome.counted is None and outcome.took_s > early.took_s
+    assert early.report is not None and early.report.step_s == pytest.approx(outcome.run.report.step_s, rel=1e-9)
+    assert early.report.tasks == outcome.run.report.tasks
+    monkeypatch.setattr(simulating, "EARLY_TASKS", 10**6)
+    compute(store.request(outcome.configuration), show=shown.append)
+    assert len(shown) == 1  # what is quick is shown once
+
+
+def test_a_large_step_behind_the_page_is_counted_until_it_is_shown(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = store.resolved(on("dense", tensor=4, batch_size=128))
+    for name in ("MOST_TASKS", "MOST_BEHIND_TASKS"):
+        monkeypatch.setattr(simulating, name, 100)
+    _, glance = simulated(replace(store.request(now), light=True))
+    assert glance is not None and glance.ran and glance.by_layer is None
+    monkeypatch.undo()
+    store.desk.keep(now, None, glance)
+    shown = store.outcome(now)
+    again = store.desk.glance(now)
+    assert shown.run is not None and again is not None and again.by_layer is not None
+    assert again.step_s == pytest.approx(glance.step_s, rel=1e-9)
+
+
 def test_what_is_too_large_to_draw_is_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same step, peak and verdict as of the whole run, and every panel says why there is nothing drawn."""
     now = on("dense", tensor=4, pipeline=2, microbatches=8)
@@ -206,10 +236,9 @@ def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatc
     assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
     whole = advise(store, drawn)
     counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, runtime=IDEAL, report=drawn.run.report))
-    again = advise(store, counted).best
-    assert whole.best is not None and again is not None and again.move == whole.best.move
+    assert advise(store, counted).offered[0].move == whole.offered[0].move
     slow = advise(store, replace(drawn, took_s=MOST_S + 1))
-    assert slow.best is None and "takes 6.00 s to simulate" in slow.note
+    assert not slow.offered and "takes 6.00 s to simulate" in slow.note
 
 
 def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(store: Store) -> None:
@@ -219,12 +248,12 @@ def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(stor
     assert outcome.run is not None and not any(move.configuration == searched for move in moves(outcome))
     glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
     store.desk.keep(searched, None, glance)
-    best = advise(store, outcome).best
-    assert best is not None and best.move.configuration == searched
+    best = advise(store, outcome).offered[0]
+    assert best.move.configuration == searched
     near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
     store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
     store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
-    assert advise(store, outcome).best.move.configuration == lean  # type: ignore[union-attr]
+    assert advise(store, outcome).offered[0].move.configuration == lean
 
 
 def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:

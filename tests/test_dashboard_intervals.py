@@ -77,8 +77,8 @@ def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
 def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome) -> None:
     slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
     advice = advise(store, slow)
-    assert advice.best is not None and seconds_range(advice.best.glance.interval_s)
-    assert f"90% sure of {seconds_range(advice.best.glance.interval_s)}" in as_html(advice_line(advice, slow))
+    assert seconds_range(advice.offered[0].glance.interval_s)
+    assert f"90% sure of {seconds_range(advice.offered[0].glance.interval_s)}" in as_html(advice_line(advice, slow))
 
 
 def test_both_sides_of_a_comparison_but_no_actual_run(store: Store, outcome: Outcome) -> None:
@@ -108,6 +108,13 @@ def test_points_of_a_sweep_show_their_intervals() -> None:
     assert "30.00 ms (25.00 to 40.00 ms)" in best_by_value([row], ("devices",))
 
 
+def test_no_two_published_sets_look_alike() -> None:
+    looks = [
+        (trace["marker"]["color"], trace["marker"]["symbol"]) for trace in published_steps(published_sets())["data"][2:]
+    ]
+    assert len(set(looks)) == len(looks) == len(published_sets()) > 8
+
+
 def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
     sets = published_sets()
     assert len(sets) > 5 and sum(each.steps for each in sets) > 100
@@ -115,7 +122,7 @@ def test_published_steps_are_those_of_the_page(outcome: Outcome) -> None:
     assert len(listed.rows) == 15 and listed.steps == 11
     for each, trace in zip(sets, published_steps(sets)["data"][-len(sets) :], strict=True):
         assert each.rows and trace["y"] == pytest.approx([step.predicted_s * 1e3 for step in each.rows])
-        assert escape(each.title) in as_html(_set_name(each, "#0072B2"))
+        assert escape(each.title) in as_html(_set_name(each, 0))
     text = as_html(chips(outcome, at_hand()["home"].validation))
     assert f"at the median of {sum(len(each.rows) for each in sets)}" in text
     assert "published" not in as_html(chips(replace(outcome, profile=branches()), at_hand()["home"].validation))

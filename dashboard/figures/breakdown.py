@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboard.figures.style import FORWARD, IDLE, LEGEND, Figure, figure, with_table
-from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, WAITING, Share
+from dashboard.state.measures import BUBBLE, COMPUTE, EXPOSED, LAUNCHES, NAMES, OVERLAPPED, Share
 from dashboard.state.measures import IDLE as NO_WORK
 
 COLOURS = {
@@ -13,7 +13,6 @@ COLOURS = {
     EXPOSED["forward"]: "#c9b458",
     EXPOSED["backward"]: "#b5838d",
     EXPOSED["synchronisation"]: "#8fbfa8",
-    WAITING: "#8fbfa8",
     LAUNCHES: "#c2b8a3",
     BUBBLE: "#d9dce1",
     NO_WORK: IDLE,
@@ -27,9 +26,8 @@ def breakdown(rows: list[tuple[str, tuple[Share, ...]]]) -> Figure:
     """A stacked bar per row (a name and its shares, e.g. baseline and candidate or one per device), first on top."""
     names = [name for name, _ in rows]
     data = []
-    for part in NAMES:
-        ratios = [next(s.ratio for s in shares if s.name == part) for _, shares in rows]
-        seconds = [next(s.seconds for s in shares if s.name == part) for _, shares in rows]
+    for i, part in enumerate(NAMES):
+        ratios, seconds = [shares[i].ratio for _, shares in rows], [shares[i].seconds for _, shares in rows]
         if max(ratios, default=0.0) < 0.0005:
             continue
         data.append({

@@ -24,6 +24,7 @@ from dashboard.state.validations import Group
 from simulator.units import format_time
 from traces.results.validations import ValidatedRun
 
+SHAPES = ("circle", "diamond", "square")
 CLOSE = 0.10
 """The band around a perfect prediction."""
 _BAND = "rgba(128,128,128,0.14)"
@@ -42,16 +43,12 @@ def predicted_against_actual(groups: Sequence[Group], selected: str | None = Non
 
 
 def published_steps(sets: Sequence[PublishedSet]) -> Figure:
-    """Steps on GPUs that others measured and published, as `predicted_against_actual`; a colour for each set."""
+    """Steps on GPUs that others measured and published, as `predicted_against_actual`; a colour and shape for each."""
     data = []
     for i, each in enumerate(sets):
         words = [f"{step.name}{f' ({step.note})' if step.note else ''}" for step in each.rows]
-        data.append({
-            "type": "scatter", "mode": "markers", "name": each.title, "customdata": words,
-            "x": [step.measured_s * 1e3 for step in each.rows], "y": [step.predicted_s * 1e3 for step in each.rows],
-            "marker": {"color": LINES[i % 8], "size": 8, "opacity": 0.85},
-            "hovertemplate": "%{customdata}: measured %{x:,.4~r} ms, predicted %{y:,.4~r} ms<extra></extra>",
-        })  # fmt: skip
+        x, y = [step.measured_s * 1e3 for step in each.rows], [step.predicted_s * 1e3 for step in each.rows]
+        data.append(_points(each.title, i, x, y, words, "measured %{x:,.4~r} ms, predicted %{y:,.4~r} ms"))
     rows = ((each.title, step.name, step.measured_s, step.predicted_s) for each in sets for step in each.rows)
     return with_table(_around_diagonal(data), ("measured_by", "step", "measured_s", "predicted_s"), rows)
 
@@ -171,14 +168,22 @@ def _calm_first(group: Group) -> Group:
 def _dots(
     group: Group, number: int, x: Sequence[Any], y: Sequence[Any], selected: str | None, hover: str
 ) -> dict[str, Any]:
-    shape = ("circle", "diamond")[number // 8 % 2]
+    symbols = [f"{shape_of(number)}{'-open' if outcome.disturbed else ''}" for outcome in group.outcomes]
+    return _points(group.name, number, x, y, _names(group), hover, symbol=symbols, line=_outlines(group, selected))
+
+
+def shape_of(number: int) -> str:
+    """What tells a group's marks from those of an earlier one of the same colour."""
+    return SHAPES[number // len(LINES) % len(SHAPES)]
+
+
+def _points(
+    name: str, number: int, x: Sequence[Any], y: Sequence[Any], words: Sequence[str], hover: str, **marker: Any
+) -> dict[str, Any]:
+    look = {"color": LINES[number % len(LINES)], "size": 8, "opacity": 0.85, "symbol": shape_of(number)}
     return {
-        "type": "scatter", "mode": "markers", "name": group.name, "x": list(x), "y": list(y),
-        "customdata": _names(group), "hovertemplate": f"%{{customdata}}: {hover}<extra></extra>",
-        "marker": {
-            "color": LINES[number % 8], "size": 9, "opacity": 0.85, "line": _outlines(group, selected),
-            "symbol": [f"{shape}-open" if outcome.disturbed else shape for outcome in group.outcomes],
-        },
+        "type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "customdata": list(words),
+        "hovertemplate": f"%{{customdata}}: {hover}<extra></extra>", "marker": look | marker,
     }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]
             f" The block: {layers} on {name} in stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of "
             f"{plan.microbatches} (click another)."
         )
-    else:
+    elif outcome.counted and not outcome.counted.early:
         words += " Timeline, partition and machine are drawn of steps of fewer tasks."
     figures = {
         "grid-graph": device_grid(done, outcome.cluster, grid),

@@ -10,7 +10,7 @@ from dash import Dash, html
 from dashboard.frame.cards import marked
 from dashboard.frame.panels import add_panel, as_html
 from dashboard.pages._explore_partition import partition_words
-from dashboard.pages._explore_words import advice_words, searching
+from dashboard.pages._explore_words import advice_words, later
 from dashboard.state.advice import advise, moves, too_large
 from dashboard.state.alternatives import alternatives, glances_at_hand
 from dashboard.state.caps import searches
@@ -47,7 +47,7 @@ def add(app: Dash, store: Store) -> None:
             return {"waiting": True, "ready": ready}
         known = ran(glances)
         if known_now is None:
-            advice = searching()
+            advice = later(searches(now.strategy))
         else:
             quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
             # Once, so that no button moves under a hand.

@@ -132,32 +132,27 @@ def baseline_name(before: Outcome | None, outcome: Outcome) -> str:
     return f"baseline: {now.planner} on {now.machine}{f', {said}' if said != 'fits' else ''}"
 
 
-def offered(advice: Advice) -> list[SimulatedMove]:
-    """The moves to click on: the best two of a setting, then the best of the hardware."""
-    settings = [option for option in advice.helpful if not option.move.hardware][:2]
-    return settings + ([advice.hardware] if advice.hardware else [])
-
-
 def advice_words(advice: Advice | None, outcome: Outcome, done: int, count: int) -> Any:
     """What stands there while single changes are tried: how many are, and below what helps among them.
 
     advice: of those that are known, None where it is too early for it. done, count: changes tried, and of all.
     """
     left = f"Trying single changes: {done} of {count} simulated …" if done < count else ""
-    if left and (advice is None or not offered(advice)):
+    if left and (advice is None or not advice.offered):
         return html.Div(left, className="advice figure-note")
     assert advice is not None
     return [advice_line(advice, outcome), *([html.Div(left, className="figure-note")] if left else [])]
 
 
-def searching() -> Any:
-    """What stands there of the best plan so far of a search."""
-    return html.Div("Single changes are tried of what a whole search finds.", className="advice figure-note")
+def later(searching: bool) -> Any:
+    """What stands there of the best plan so far of a search, or of a step whose tasks are not there yet."""
+    when = "of what a whole search finds" if searching else "once all tasks are simulated"
+    return html.Div(f"Single changes are tried {when}.", className="advice figure-note")
 
 
 def advice_line(advice: Advice, outcome: Outcome) -> Any:
     """The largest loss of the step, and a button for each change that is offered."""
-    options = offered(advice)
+    options = advice.offered
     if advice.note:
         text = f"{advice.note}."
     elif not options:

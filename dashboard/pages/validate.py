@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from dashboard.figures.style import LINES, Figure
-from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps
+from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps, shape_of
 from dashboard.frame.cards import LIVE, beside, card, choice, graph, page, plain_table, scrolled, switch, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
@@ -146,7 +146,7 @@ def _published() -> Any:
     words = "Predicted against measured steps on GPUs; the table beside it sums them up"
     drawn = graph("published-graph", 300, words, published_steps(sets))
     rows = [
-        [_set_name(each, LINES[i % 8]), f"{each.steps}",
+        [_set_name(each, i), f"{each.steps}",
          f"{each.failed}", f"{each.median:.1%}", f"{each.bias:+.1%}", f"{each.worst:+.1%}"]
         for i, each in enumerate(sets)
     ]  # fmt: skip
@@ -156,9 +156,10 @@ def _published() -> Any:
     return card("published", "On GPUs: steps that others measured and published", [body])
 
 
-def _set_name(each: PublishedSet, colour: str) -> list[Any]:
-    """A set's title behind the colour of its points."""
-    return [html.I(className="dot", style={"background": colour}), each.title]
+def _set_name(each: PublishedSet, number: int) -> list[Any]:
+    """A set's title behind a mark as its points have it."""
+    look = {"background": LINES[number % len(LINES)]}
+    return [html.I(className=f"dot {shape_of(number)}", style=look), each.title]
 
 
 def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:

@@ -1,38 +1,33 @@
 """What the pages show, before anything is drawn: configurations, results, uploads. No Dash here.
 
-advice         what to try next: a fixed list of single changes to a configuration, each simulated, the best one
-               first
-configuration  what the user has set: a Configuration, and its two written forms, a URL query and a command line
-inventory      profiles, clusters, runs ... that pages can name: those the server started with, and what users
-               uploaded. No Dash
-measures       numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns
-               which shard
-recorded       a trace or a log beside the step of the controls, traces of ranks beside each other, in one verdict
-scenarios      the example scenarios, and the accounts of scenarios, each simulated once. No Dash here
-store          the inputs that pages can name, and configurations of them, each simulated once. No Dash here
-sweep_engine   the processes of one sweep, which can be ended at once
-sweeps         sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner.
-               No Dash here
-uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy. No Dash
-               here
-validations    stored validations: where they come from, and their runs in groups. No Dash here
+advice         what to try next: a fixed list of single changes, each simulated, the best one first
 alternatives   the strategies beside each other: what the menu makes of each
-caps           what this page does not plan or simulate, told before anything is planned
 candidates     the plans that a search tried, each in a few figures
+caps           what this page does not plan or simulate, told before anything is planned
 columns        the columns of the partition figure: stretches of the network with a plan's splits
-device_groups  devices in groups where there are too many to be drawn each
-device_grid    a plan as a grid of devices, data x tensor x pipeline, where it is one
+configuration  what the user has set: a Configuration, and its written forms, a URL query and a command line
 desk           who waits for what: a tab's latest request wins
+device_grid    a plan as a grid of devices, data x tensor x pipeline, where it is one
+device_groups  devices in groups where there are too many to be drawn each
 flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
 hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
-simulating     from a configuration to its outcome; every cap is checked before planning
+inventory      profiles, clusters, runs ... that pages can name: those of the start, and what users uploaded
+measures       numbers beyond the report: where the time of devices goes, tensors in flight
 opening        files that are opened on any page: known by what they hold, shown where that is shown, or answered
 planning       from a configuration to its cluster and its plan
 plans          every plan of a model on so many devices, ranked by the search of `compare`
 published      steps that others measured on GPUs and published, beside what was predicted of them
+recorded       a trace or a log beside the step of the controls, traces of ranks beside each other
+scenarios      the example scenarios, and the accounts of scenarios, each simulated once
+simulating     from a configuration to its outcome; every cap is checked before planning
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
+store          the inputs that pages can name, and configurations of them, each simulated once
+sweep_engine   the processes of one sweep, which can be ended at once
+sweeps         sweeps that run behind the pages: a grid over parameters, on the project's sweep runner
+uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy
+validations    stored validations: where they come from, and their runs in groups
 warm           what a worker's first simulation loads
 worker_process a worker process, the pipe to it, and where it is forked from
 workers        lanes of work for worker processes, each piece of which can be ended

@@ -56,15 +56,12 @@ class Advice:
     note: str = ""
 
     @property
-    def best(self) -> SimulatedMove | None:
-        """The best change of a setting, or of the hardware where no setting helps."""
-        settings = (simulated for simulated in self.helpful if not simulated.move.hardware)
-        return next(settings, self.helpful[0] if self.helpful else None)
-
-    @property
-    def hardware(self) -> SimulatedMove | None:
-        """The best change of the hardware."""
-        return next((simulated for simulated in self.helpful if simulated.move.hardware), None)
+    def offered(self) -> list[SimulatedMove]:
+        """The best two changes of a setting, then the best of the hardware."""
+        settings, hardware = (
+            [each for each in self.helpful if each.move.hardware == of_hardware] for of_hardware in (False, True)
+        )
+        return settings[:2] + hardware[:1]
 
 
 def moves(outcome: Outcome) -> Iterator[Move]:

@@ -16,6 +16,8 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 
 MOST_TASKS = 2_000_000
+EARLY_TASKS = 300_000
+"""A step of more tasks, whose replicas are equal, has its numbers before its tasks."""
 MOST_LOWERED = 20_000_000
 """Up to which bound on the tasks of a micro-batch these are counted: they are 8 to 15 times fewer."""
 WHOLE = frozenset({"pipeline", "model", "greedy"})
@@ -43,9 +45,9 @@ def require_small(configuration: Configuration, profile: Profile) -> None:
     _require_tasks(2 * len(profile.layers) * each * (now.microbatches or 1), "at least ")
 
 
-def is_counted(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
-    """Whether a plan may have too many tasks to hold each, but equal replicas and ranks, of which one is enough."""
-    if _most_tasks(profile, plan) <= MOST_TASKS:
+def is_counted(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime, few: int) -> bool:
+    """Whether a plan may have more than a few tasks, but equal replicas and ranks, of which one is enough to count."""
+    if _most_tasks(profile, plan) <= few:
         return False
     return next(iter(Symmetry.all_of(profile, plan, cluster, runtime, {})), None) is not None
 

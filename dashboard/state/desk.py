@@ -152,7 +152,9 @@ class Desk:
             if configuration not in self._outcomes:
                 job = self._jobs.get((configuration, False))
                 best, ran_s = (job.best, time.monotonic() - job.asked_s) if job is not None else (None, 0.0)
-                note = f"the search was cancelled: this is the best of {len(best.candidates)} plans" if best else ""
+                note = "cancelled before its tasks were simulated"
+                if best and best.candidates:
+                    note = f"the search was cancelled: this is the best of {len(best.candidates)} plans"
                 ended = replace(best, note=note) if best else stopped(self._describe(configuration), "cancelled", ran_s)
                 self._cancelled[tab] = ended
             self._drop(tab, keep=(), background=False)
@@ -254,6 +256,9 @@ class Desk:
             if outcome is not None:
                 self._outcomes[configuration] = outcome
                 self._outcomes.move_to_end(configuration)
+                known = self._glances.get(configuration)
+                if known is not None and known.by_layer is None and outcome.run is not None:
+                    del self._glances[configuration]  # it was counted alone
             sizes = [kept.run.report.tasks if kept.run else 0 for kept in self._outcomes.values()]
             while len(sizes) > 1 and (len(sizes) > _OUTCOMES or sum(sizes) > _REMEMBERED_TASKS):
                 self._outcomes.popitem(last=False)

@@ -1,4 +1,4 @@
-"""Numbers that figures need beyond the report: where device time goes, what crosses by phase, who owns which shard."""
+"""Numbers beyond the report: where the time of devices goes, and how long tensors of a layer are in flight."""
 
 from __future__ import annotations
 
@@ -37,30 +37,20 @@ COMPUTE, OVERLAPPED = "compute", "overlapped"
 _AWAITED = {"forward": "activations", "backward": "gradients", "synchronisation": "all-reduce"}
 EXPOSED = {phase: f"wait: {_AWAITED.get(phase, phase)}" for phase in PHASES}
 """What a device that does not compute waits for, by the phase of the transfers in flight."""
-WAITING, LAUNCHES, BUBBLE, IDLE = "wait: transfers", "host launches", "bubble", "no work"
-NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), WAITING, LAUNCHES, BUBBLE, IDLE)
-_LOST = frozenset((*EXPOSED.values(), WAITING, LAUNCHES, BUBBLE, IDLE))
-_MOST_BY_PHASE = 64
-"""Workers up to which waiting is told apart by phase, which looks at every task for each of them."""
+LAUNCHES, BUBBLE, IDLE = "host launches", "bubble", "no work"
+NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), LAUNCHES, BUBBLE, IDLE)
+_LOST = frozenset((*EXPOSED.values(), LAUNCHES, BUBBLE, IDLE))
 
 
 def shares(run: Run, cluster: Cluster) -> Shares:
     """Split every worker's step by what it did or waited for; the parts add up to the step.
 
     A moment without compute but with transfers from or to the device counts for the phase of those, for
-    synchronisation last where several are in flight; of many workers all of these are "wait: transfers".
+    synchronisation last where several are in flight.
     """
-    step_s = run.report.step_s
-    if cluster.workers > _MOST_BY_PHASE:
-        used = run.report.devices[: cluster.workers]
-        none = (0.0,) * (1 + len(EXPOSED))
-        rows = [
-            np.array([d.compute_s, *none, d.exposed_communication_s, d.launch_s, d.bubble_s, d.idle_s]) for d in used
-        ]
-    else:
-        rows = list(_device_seconds(run, cluster))
-    parts = tuple(_as_shares(row, step_s) for row in rows)
-    return Shares(total=_as_shares(np.sum(rows, axis=0), step_s * cluster.workers), devices=parts)
+    step_s, seconds = run.report.step_s, _device_seconds(run, cluster)
+    parts = tuple(_as_shares(row, step_s) for row in seconds)
+    return Shares(total=_as_shares(seconds.sum(axis=0), step_s * cluster.workers), devices=parts)
 
 
 def transfer_seconds(run: Run, layer: int) -> float:
@@ -86,10 +76,10 @@ def _device_seconds(run: Run, cluster: Cluster) -> Floats:
         exposed.append(covered - seen)
         seen = covered
     beside = busy + covered_s(start_s[transfers], end_s[transfers], ends, count) - seen
-    waiting, works, none = run.report.step_s - seen, busy > 0, np.zeros(count)
+    waiting, works = run.report.step_s - seen, busy > 0
     bubble = np.minimum([device.bubble_s for device in run.report.devices], waiting)  # the others wait for their host
     rest = [np.where(works, waiting - bubble, 0.0), np.where(works, bubble, 0.0), np.where(works, 0.0, waiting)]
-    seconds: Floats = np.maximum(np.stack([busy - beside, beside, *exposed, none, *rest], axis=1), 0.0)
+    seconds: Floats = np.maximum(np.stack([busy - beside, beside, *exposed, *rest], axis=1), 0.0)
     return seconds[: cluster.workers]
 
 

@@ -11,11 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
+from typing import Any
 
 import numpy as np
 
 from dashboard.state.candidates import Candidate, SearchOverError, recorded_candidates
-from dashboard.state.caps import MOST_TASKS, is_counted, require_size, require_small, searches
+from dashboard.state.caps import EARLY_TASKS, MOST_TASKS, is_counted, require_size, require_small, searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import Flows, flows_of
 from dashboard.state.measures import Shares, shares
@@ -34,6 +35,8 @@ from simulator.taskgraph import Floats
 from simulator.units import format_time
 from simulator.workload import Profile
 
+MOST_BEHIND_TASKS = 1_000_000
+"""Behind the pages a step of more tasks, whose replicas are equal, is counted alone."""
 MOST_SHIPPED_TASKS = 60_000
 """A step with more tasks than this comes back from the background as its Glance alone."""
 SEARCH_S = 60.0
@@ -64,11 +67,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A plan whose tasks are too many to be held and drawn each, and its report without that of its layers."""
+    """A plan without its tasks, and its report without that of its layers.
+
+    early: whether the tasks are being simulated; else they are too many to be held and drawn each.
+    """
 
     plan: Plan
     runtime: Runtime
     report: Report
+    early: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +113,8 @@ class Outcome:
     def undrawn(self) -> str:
         """Why there are no tasks to draw."""
         if self.counted is not None:
-            return f"{self.counted.report.tasks:,} tasks are too many to draw"
+            why = "being simulated" if self.counted.early else "too many to draw"
+            return f"{self.counted.report.tasks:,} tasks are {why}"
         return self.reason
 
     @cached_property
@@ -201,7 +209,8 @@ def simulated(
 ) -> tuple[Outcome | None, Glance | None]:
     """The outcome of a request (None where it stays behind) and its figures where it is light.
 
-    tell: is told how a search gets on; show: is shown what the best of its plans so far comes to, unless it is light.
+    tell: is told how a search gets on; show: is shown what the best of its plans so far comes to, and the numbers of
+    another step before its many tasks are there, unless it is light.
     """
     outcome = compute(request, tell, None if request.light else show)
     if not request.light:
@@ -215,20 +224,24 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
     now, profile, runtime = request.configuration, request.profile, request.runtime
     known = Outcome(configuration=now, profile=profile)
     began_s, candidates = time.perf_counter(), list[Candidate]()
+    early = None if searches(now.strategy) else show
+    most = MOST_BEHIND_TASKS if request.light else MOST_TASKS
+
+    def done(**what: Any) -> Outcome:
+        return replace(known, took_s=time.perf_counter() - began_s, candidates=tuple(candidates), **what)
 
     def outcome(cluster: Cluster, plan: Plan, note: str = "") -> Outcome:
         plan.check(profile, cluster)
-        counted, result = None, None
-        if is_counted(profile, plan, cluster, runtime):
-            report = step_report(profile, cluster, plan, runtime=runtime)
-            if report.tasks > MOST_TASKS:
-                counted = Counted(plan=plan, runtime=runtime, report=replace(report, layers=()))
+        if is_counted(profile, plan, cluster, runtime, EARLY_TASKS if early else most):
+            report = replace(step_report(profile, cluster, plan, runtime=runtime), layers=())
+            counted = Counted(plan=plan, runtime=runtime, report=report, early=report.tasks <= most)
+            if not counted.early:
+                return done(counted=counted, note=note)
+            if early and report.tasks > EARLY_TASKS:
+                early(done(counted=counted))
         else:
             require_size(profile, plan, cluster, runtime)
-        if counted is None:
-            result = run(profile, cluster, plan, runtime=runtime)
-        took_s = time.perf_counter() - began_s
-        return replace(known, run=result, counted=counted, took_s=took_s, candidates=tuple(candidates), note=note)
+        return done(run=run(profile, cluster, plan, runtime=runtime), note=note)
 
     def so_far(plan: Plan) -> None:
         with suppress(ShardscopeError):
