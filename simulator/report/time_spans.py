@@ -50,9 +50,20 @@ def covered_s(start: Floats, end: Floats, owner: Ints, owners: int) -> Floats:
     """Seconds that the spans of each of `owners` cover, `length` of their `union`; start, end, owner: of each span."""
     if engine_name() == "compiled":
         return compiled_covered_s(start, end, owner, owners)
-    spans, covered = np.stack([start, end], axis=1), np.zeros(owners)
-    for number, entries in of_each_owner(owner, start):
-        covered[number] = length(union(spans[entries]))
+    lasting = end > start
+    start, end, owner = start[lasting], end[lasting], owner[lasting]
+    order = in_rows(owner, start, owners)
+    start, end = start[order], end[order]
+    covered = np.zeros(owners)
+    for rows, at in rows_of_equal_length(np.bincount(owner, minlength=owners)):
+        begin, reach = start[at], np.maximum.accumulate(end[at], axis=1)  # (rows, length)
+        first = np.ones(at.shape, dtype=bool)
+        first[:, 1:] = begin[:, 1:] > reach[:, :-1]
+        last = np.ones(at.shape, dtype=bool)
+        last[:, :-1] = first[:, 1:]
+        disjoint = reach[last] - begin[first]
+        for some, pieces in rows_of_equal_length(first.sum(axis=1)):
+            covered[rows[some]] = disjoint[pieces].sum(axis=1)
     return covered
 
 
@@ -61,7 +72,7 @@ def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
     owners = int(owner.max(initial=0)) + 1
     if engine_name() == "compiled":
         return compiled_previous(start, end, owner, owners)
-    order = np.lexsort((end, start, owner.astype(np.min_scalar_type(owners))))  # see `of_each_owner`
+    order = np.lexsort((end, start, owner.astype(np.min_scalar_type(owners))))  # see `in_rows`
     lasting = np.where(end[order] > start[order], np.arange(len(order)), -1)
     previous = np.maximum.accumulate(lasting)[:-1]
     same = (previous >= 0) & (owner[order[1:]] == owner[order[previous]])
@@ -70,10 +81,21 @@ def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
     return before
 
 
-def of_each_owner(owner: Ints, moments_s: Floats) -> Iterator[tuple[int, Ints]]:
-    """(owner, its entries by moment, else as they stand) of those that have any."""
-    narrow = owner.astype(np.min_scalar_type(int(owner.max(initial=0))))  # 16 bits are sorted in linear time
-    order = np.lexsort((moments_s, narrow))
-    for entries in np.split(order, np.flatnonzero(np.diff(owner[order])) + 1):
-        if len(entries):
-            yield int(owner[entries[0]]), entries
+def in_rows(owner: Ints, moments_s: Floats, owners: int) -> Ints:
+    """The order that puts entries owner after owner and, of one owner, by moment, else as they stand."""
+    narrow = owner.astype(np.min_scalar_type(owners))  # 16 bits are sorted by their digits, in linear time
+    return np.lexsort((moments_s, narrow))
+
+
+def rows_of_equal_length(lengths: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """For each length but 0: the rows that have it, and where their values are when rows stand one after the other.
+
+    The second has shape (rows, length). Rows of one length go through numpy together, with each row's sums in the
+    order in which it would add them alone.
+    """
+    begin = np.cumsum(lengths) - lengths
+    order = np.argsort(lengths, kind="stable")
+    distinct, first = np.unique(lengths[order], return_index=True)
+    for length_of_row, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
+        if length_of_row:
+            yield rows, begin[rows][:, None] + np.arange(length_of_row)
