@@ -111,6 +111,7 @@ def test_a_link_to_a_sweep_holds_it(page: Any, site: str) -> None:
     page.goto("about:blank")
     page.goto(address)
     until(page, "() => document.querySelector('#sweep-x-values')?.value === '2Gbps, 4Gbps'")
+    until(page, "() => new URLSearchParams(location.search).has('x')")
     assert state(page)["x"] == "inter_bandwidth_bytes_per_s" and "hypergraph" in state(page)["strategies"]
 
 

@@ -36,13 +36,6 @@ OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "chunks", "recomputa
 GONE = {"display": "none"}
 MOST_FACTOR = 6
 """Sliders go from 1/64 to 64 times what the preset says."""
-_SLIDER_NAMES = {
-    "inter_bandwidth": "Inter bandwidth",
-    "inter_latency": "Inter latency",
-    "intra_bandwidth": "Intra bandwidth",
-    "intra_latency": "Intra latency",
-    "speed": "Device speed",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +49,11 @@ class Control:
 
     @property
     def id(self) -> str:
-        return f"c-{self.field.replace('_', '-')}"
+        return _id(self.field)
+
+
+def _id(field: str) -> str:
+    return f"c-{field.replace('_', '-')}"
 
 
 def _control(field: str) -> Control:
@@ -174,9 +171,8 @@ def _two(left: Any, right: Any) -> Any:
 
 def _select(field: str, label: str, options: Sequence[Any], set_to: Mapping[str, Any]) -> Any:
     """One of `options`: values that say what they are, or each with a label, or in groups."""
-    control = f"c-{field.replace('_', '-')}"
     return dmc.Select(
-        id=control, label=label, data=list(options), value=set_to[field], allowDeselect=False, size="xs",
+        id=_id(field), label=label, data=list(options), value=set_to[field], allowDeselect=False, size="xs",
         searchable=len(options) > 12 or "group" in options[0], description=" ",
         inputWrapperOrder=["label", "input", "description"],
     )  # fmt: skip
@@ -188,7 +184,7 @@ def _number(
     """A number that is clamped to its range when the field is left."""
     taken = NUMBERS[field]
     return dmc.NumberInput(
-        id=f"c-{field.replace('_', '-')}", label=label, value=set_to[field], min=taken.low, max=taken.high, step=step,
+        id=_id(field), label=label, value=set_to[field], min=taken.low, max=taken.high, step=step,
         placeholder=placeholder, size="xs", clampBehavior="blur", allowDecimal=decimals > 0,
         decimalScale=decimals, allowNegative=False, description="", inputWrapperOrder=["label", "input", "description"],
     )  # fmt: skip
@@ -196,7 +192,7 @@ def _number(
 
 def _slider(field: str, set_to: Mapping[str, Any]) -> Any:
     """A factor on a logarithmic scale, its remark beside its name."""
-    name, control = _SLIDER_NAMES[field], f"c-{field.replace('_', '-')}"
+    name, control = "Device speed" if field == "speed" else field.replace("_", " ").capitalize(), _id(field)
     return dmc.Box(
         [
             dmc.Group(

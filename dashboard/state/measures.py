@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.report.metrics import Report
+from simulator.report.resource_use import DeviceUse
 from simulator.report.step_totals import PHASES
 from simulator.report.time_spans import covered_s, length, union
 from simulator.report.traffic import touches
@@ -51,6 +54,11 @@ def shares(run: Run, cluster: Cluster) -> Shares:
     step_s, seconds = run.report.step_s, _device_seconds(run, cluster)
     parts = tuple(_as_shares(row, step_s) for row in seconds)
     return Shares(total=_as_shares(seconds.sum(axis=0), step_s * cluster.workers), devices=parts)
+
+
+def fullest(report: Report) -> DeviceUse:
+    """The device that came nearest to its capacity; where there is none, the one that used the most."""
+    return max(report.devices, key=lambda d: (d.peak_memory_bytes / (d.memory_bytes or inf), d.peak_memory_bytes))
 
 
 def transfer_seconds(run: Run, layer: int) -> float:

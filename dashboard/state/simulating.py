@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from dashboard.state.candidates import Candidate, SearchOverError, recorded_cand
 from dashboard.state.caps import EARLY_TASKS, MOST_TASKS, is_counted, require_size, require_small, searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import Flows, flows_of
-from dashboard.state.measures import Shares, shares
+from dashboard.state.measures import Shares, fullest, shares
 from dashboard.state.planning import Tell, build_plan, changed_cluster, usual_cluster
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
@@ -182,15 +181,15 @@ def glance_of(outcome: Outcome) -> Glance:
     report, flows = outcome.report, outcome.flows
     if report is None:
         return Glance(configuration=outcome.configuration, reason=outcome.reason)
-    fullest = max(report.devices, key=lambda d: (d.peak_memory_bytes / (d.memory_bytes or inf), d.peak_memory_bytes))
+    used = fullest(report)
     return Glance(
         configuration=outcome.configuration,
         step_s=report.step_s,
         total_bytes=report.communication_bytes.total,
         between_bytes=flows.between_bytes if flows else None,
         load_balance_ratio=report.load_balance_ratio,
-        peak_memory_bytes=fullest.peak_memory_bytes,
-        memory_bytes=fullest.memory_bytes,
+        peak_memory_bytes=used.peak_memory_bytes,
+        memory_bytes=used.memory_bytes,
         computing=sum(device.compute_s > 0 for device in report.devices),
         interval_s=outcome.interval_s,
         bottleneck=str(report.bottleneck),

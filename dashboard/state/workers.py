@@ -161,17 +161,16 @@ class Workers:
                 kind, content = process.receive()
                 if kind == "progress":
                     job.progress = content
-                    continue
-                if kind == "best":
+                elif kind == "best":
                     job.best = replace(content, profile=job.request.profile)
                     job.shows.set()
-                    continue
-                if kind == "failed":
+                elif kind == "failed":
                     raise EOFError(content)
-                outcome, job.glance = content
-                job.outcome = None if outcome is None else replace(outcome, profile=job.request.profile)
-                job.end()
-                return True
+                else:
+                    outcome, job.glance = content
+                    job.outcome = None if outcome is None else replace(outcome, profile=job.request.profile)
+                    job.end()
+                    return True
         except Exception as error:  # of the process, the pipe or what goes through it: the lane goes on
             why = f"ended by the machine{f' ({error})' if str(error) else ''}"
             _end(job, why, final=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from dashboard.state.measures import fullest
 from dashboard.words.volume import volume_unit
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
-from simulator.report.resource_use import DeviceUse
 from simulator.units import format_bytes, format_time
 
 GOOD, BAD, SAME = "good", "bad", "same"
@@ -55,7 +55,7 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
 
     tokens: of a sample that has any. interval: of the step.
     """
-    fullest = max(report.devices, key=_fullness)
+    used = fullest(report)
     around = interval_hint(interval, report.step_s) if interval else ""
     ends = seconds_range((interval.low_s, interval.high_s)) if interval and interval.parts else ""
     samples = rate_words(report.samples_per_s)
@@ -78,9 +78,9 @@ def kpis(report: Report, baseline: Report | None, tokens: int = 0, interval: Ste
         kpi("Max / mean load", f"{report.load_balance_ratio:.3f}", "load balance ratio",
             lambda r: r.load_balance_ratio),
         kpi("Sent per step", volume_unit(_sent(report)).words(_sent(report)), "bytes between devices", _sent),
-        kpi("Peak memory", format_bytes(fullest.peak_memory_bytes), f"on {fullest.name}",
-            lambda r: max(r.devices, key=_fullness).peak_memory_bytes,
-            f"of {format_bytes(fullest.memory_bytes)}" if fullest.memory_bytes else ""),
+        kpi("Peak memory", format_bytes(used.peak_memory_bytes), f"on {used.name}",
+            lambda r: fullest(r).peak_memory_bytes,
+            f"of {format_bytes(used.memory_bytes)}" if used.memory_bytes else ""),
     ]  # fmt: skip
 
 
@@ -102,9 +102,3 @@ def difference(now: float, before: float, *, more: bool = False, points: bool = 
 
 def _sent(report: Report) -> float:
     return report.communication_bytes.total
-
-
-def _fullness(device: DeviceUse) -> tuple[float, float]:
-    """How near to its capacity a device came; where there is no capacity, what it used."""
-    used = device.peak_memory_bytes
-    return (used / device.memory_bytes if device.memory_bytes else 0.0), used
