@@ -12,6 +12,7 @@ from counted_volume import communication_volume
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, profiles
+from small_networks import chain
 from two_layers import linear, settings_of, switch, two_layers
 
 from partitioners._layerwise import optcnn, region_traffic
@@ -202,3 +203,11 @@ def test_clusters_that_differ_in_bandwidth_alone_share_what_their_links_carry() 
     afresh = cost_tables(profile, slow, settings_of())
     assert (afresh.transfer_s[0, 1] == second.transfer_s[0, 1]).all()
     assert (second.synchronise_s[0] >= first.synchronise_s[0]).all()
+
+
+def test_layers_are_read_alike_whatever_they_cost() -> None:
+    """Of three layers of one shape the first two are read alike and the last by nobody; no two cost the same."""
+    profile = chain([1.0, 2.0, 3.0])
+    assert profile.read_alike == (0, 0, 2) and profile.alike == (0, 1, 2)
+    tables = cost_tables(profile, switch(2), settings_of(profile.batch_size))
+    assert np.array_equal(tables.transfer_s[0, 1], tables.transfer_s[1, 2])
