@@ -30,9 +30,19 @@
     else ns.fill("opened-words", answer.html["opened-words"]);
   }
 
+  /* The dialog, which comes after the scripts of the page. */
+  const drawn = () => new Promise((resolve) => {
+    const look = () => {
+      const dialog = document.getElementById("opened");
+      if (dialog) resolve(dialog);
+      else requestAnimationFrame(look);
+    };
+    look();
+  });
+
   async function open(files) {
-    const dialog = document.getElementById("opened");
     if (!files.length) return;
+    const dialog = await drawn();
     ns.fill("opened-words", "reading …");
     if (!dialog.open) dialog.showModal();
     try {
