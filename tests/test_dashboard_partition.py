@@ -328,6 +328,16 @@ def test_plans_that_coincide_share_one_label() -> None:
         assert list(dots["text"]) == ["hypergraph", "", "pipeline"] and len(dots["x"]) == 3
 
 
+def test_a_step_that_was_counted_alone_is_left_out() -> None:
+    """Where its bytes go is not known."""
+    now = Configuration(profile="p@0", cluster="cpu-1g", strategy="data", devices=4)
+    known = Glance(configuration=now, step_s=0.1, total_bytes=2.0**30, between_bytes=2.0**20, load_balance_ratio=1.0)
+    counted = replace(known, between_bytes=None)
+    dots = [each for each in candidates((), {"data": known, "owt": counted}, "data")["data"] if "text" in each]
+    assert [list(each["text"]) for each in dots] == [["data"], ["data"]]
+    assert not candidates((), {"owt": counted}, "data")["data"]
+
+
 def test_plans_tried_that_are_far_slower_are_told_of_and_not_drawn() -> None:
     now = Configuration(profile="p@0", cluster="cpu-1g", strategy="hypergraph", devices=4)
     best = Glance(configuration=now, step_s=0.1, total_bytes=2**30, between_bytes=0.0, load_balance_ratio=1.0)

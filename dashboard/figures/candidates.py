@@ -26,8 +26,10 @@ def candidates(tried: Sequence[Candidate], strategies: Mapping[str, Glance], sho
     """Left all bytes, right those between nodes; hollow: max / mean above 1.10; grey: tried by the search.
 
     Plans tried that are far slower than the best are told of and not drawn. Plans that move nothing stand at the left
-    edge of the logarithmic axis, as their hover says.
+    edge of the logarithmic axis, as their hover says. Of a step that was counted alone it is not known where bytes go:
+    its strategy is left out.
     """
+    strategies = {name: plan for name, plan in strategies.items() if plan.between_bytes is not None}
     if not strategies:
         return message("no plans yet")
     data: list[dict[str, Any]] = []
