@@ -52,7 +52,7 @@ BOUNDS: Mapping[str, tuple[float, float]] = {
     "fill_s": (1e-6, 2e-4),
     "step_ratio": (1.0, 6.0),
     "short_share": (0.03, 1.0),
-    "short_between": (0.06, 1.0),
+    "short_between": (0.003, 1.0),
     "copy_bytes_per_s": (1e11, 5e12),
     "switch_share": (0.3, 1.0),
     "switch_fill_s": (1e-6, 1e-3),

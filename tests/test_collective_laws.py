@@ -171,17 +171,20 @@ def test_measured_collectives_follow_another_bandwidth_and_latency() -> None:
 
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_rounds_of_a_ring_between_hosts_wait_for_their_slots(hosts: int) -> None:
-    """Two of the n - 1 are on their way while a step goes there and a short one comes back, beside their bytes."""
+    """Two of the n - 1 are on their way while one's bytes and a step go there and a step comes back."""
     cluster = read_cluster("p5", devices=8 * hosts)
     library, group = replace(cluster.library, short_between=1e-3), on_hosts(cluster, hosts)
     cluster = replace(cluster, library=library)  # the protocol of long messages
-    step_s = 2 * 15.6e-6 + 2 * 0.34e-6
+    step_s = library.step_ratio * (2 * 13.1e-6 + 2 * 0.34e-6)
     ends_s = library.launch_s + library.fill_s + (len(group) - hosts) * 2 * 0.34e-6
-    waits_s = ends_s + (len(group) - 1) * (library.step_ratio + 1) / 2 * step_s
-    rate = min(0.725 * 450e9, 8 * 0.587 * 50e9)
-    for size in (1e6, 1e10):
+    rate = min(0.725 * 450e9, 8 * 0.585 * 50e9)
+    for size, waits in ((1e6, True), (2e8, True), (1e10, False)):
         moves_s = (len(group) - 1) / len(group) * size / rate + size / len(group) / library.copy_bytes_per_s
-        assert collective_s(cluster, "all-gather", group, size) == pytest.approx(waits_s + moves_s, rel=1e-6)
+        slots_s = ((len(group) - 1) * 2 * step_s + moves_s) / 2
+        bytes_s = (hosts - 1) * step_s + moves_s
+        assert (slots_s > bytes_s) == waits
+        expected_s = ends_s + max(slots_s, bytes_s)
+        assert collective_s(cluster, "all-gather", group, size) == pytest.approx(expected_s, rel=1e-6)
 
 
 @pytest.mark.parametrize("preset", ["dgx-h100", "dgx-a100", "p5", "p4de", "gb200-nvl72"])

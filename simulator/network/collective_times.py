@@ -19,10 +19,12 @@ hosts (see `CollectiveLibrary.two_hosts_once`), and d what is left where a token
 Short messages go by a protocol of short steps and a share of the bandwidth, long ones by one that fills its buffers
 first: NCCL's LL and LL128, and Simple, of which its tuner takes the fastest by such sums (NCCL, src/graph/tuning.cc).
 
-A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits for a short
-step back that says that its slot is free. So between hosts a ring waits for rounds x (a step there + a short one back)
-/ those in flight, beside its bytes: small parts on many devices wait for latency, as the gathers of tensor groups
-across nodes do.
+A ring has h (n - 1) rounds over every connection, of which few are on their way at once: the next waits for a step back
+that says that its slot is free. So between hosts each round takes its bytes b, or, where that is longer,
+
+    (a step there + b + a step back) / rounds in flight
+
+and small parts on many devices wait for latency, beside which bytes go, as the gathers of tensor groups across nodes do.
 
 The bytes become work on the links of the ring, shared with whatever else goes on; the latency is not. Measured curves
 stand for devices that fill hosts as they did; they correct others by how far the sum above misses them.
@@ -52,11 +54,15 @@ one of LL one (NCCL, src/include/collectives.h)."""
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTime:
-    """What a collective takes alone: `delay_s`, then `work` bytes at the rate of its ring."""
+    """What a collective takes alone: `delay_s`, then `work` bytes at the rate of its ring.
+
+    latency_s: what it would take without bytes, at least `delay_s`: rounds wait for each other while bytes go.
+    """
 
     delay_s: float
     work: float
     rate_bytes_per_s: float
+    latency_s: float
 
     @property
     def seconds(self) -> float:
@@ -66,7 +72,8 @@ class CollectiveTime:
         """The same seconds as work at another rate."""
         if rate_bytes_per_s == self.rate_bytes_per_s:
             return self
-        return CollectiveTime(self.delay_s, self.work * rate_bytes_per_s / self.rate_bytes_per_s, rate_bytes_per_s)
+        work = self.work * rate_bytes_per_s / self.rate_bytes_per_s
+        return replace(self, work=work, rate_bytes_per_s=rate_bytes_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,19 +190,20 @@ def _time(cluster: Cluster, name: str, at: Placement, size_bytes: float) -> Coll
         return alone if cluster.library else None
     seconds, sent_bytes = ratio * alone.seconds, sent_share(name, at.devices) * size_bytes
     work = min(sent_bytes, seconds * at.rate_bytes_per_s)
-    return CollectiveTime(seconds - work / at.rate_bytes_per_s, work, at.rate_bytes_per_s)
+    delay_s = seconds - work / at.rate_bytes_per_s
+    return CollectiveTime(delay_s, work, at.rate_bytes_per_s, max(delay_s, ratio * alone.latency_s))
 
 
 def _by_formula(name: str, at: Placement, size_bytes: float) -> CollectiveTime:
     """A ring, each of whose rounds waits for its slowest pair; every pair at once for an all-to-all."""
     steps = 1 if name == "all-to-all" else HALVES.get(name, 1) * (at.devices - 1)
     latency_s = steps * max(at.inside_s, at.between_s)
-    return CollectiveTime(latency_s, sent_share(name, at.devices) * size_bytes, at.rate_bytes_per_s)
+    return CollectiveTime(latency_s, sent_share(name, at.devices) * size_bytes, at.rate_bytes_per_s, latency_s)
 
 
 def _by_library(library: CollectiveLibrary, name: str, at: Placement, size_bytes: float) -> CollectiveTime:
     """The fastest of the algorithms, by either protocol."""
-    fastest: tuple[float, float, float] = (inf, 0.0, 0.0)
+    fastest = (inf, 0.0, 0.0, 0.0)
     long_s = at.between_s * library.step_ratio
     for inside, between, rounds, bytes_s, fill_s in _algorithms(library, name, at, size_bytes):
         steps_s = library.launch_s + inside * at.inside_s
@@ -203,11 +211,12 @@ def _by_library(library: CollectiveLibrary, name: str, at: Placement, size_bytes
         short = steps_s, at.between_s, bytes_s / share, SHORT_IN_FLIGHT
         long = steps_s + fill_s, long_s, bytes_s, LONG_IN_FLIGHT
         for ends_s, step_s, moving_s, in_flight in (short, long) if fill_s == library.fill_s else (long,):
-            there_and_back_s = step_s + at.between_s
-            delay_s = ends_s + max(between * step_s, rounds * there_and_back_s / in_flight)
-            fastest = min(fastest, (delay_s + moving_s, delay_s, moving_s))
-    _, delay_s, moving_s = fastest
-    return CollectiveTime(delay_s, moving_s * at.rate_bytes_per_s, at.rate_bytes_per_s)
+            slots_s = rounds * 2 * step_s / in_flight
+            latency_s = ends_s + max(between * step_s, slots_s)
+            delay_s = ends_s + max(between * step_s, slots_s - moving_s * (1 - 1 / in_flight))
+            fastest = min(fastest, (delay_s + moving_s, delay_s, moving_s, latency_s))
+    _, delay_s, moving_s, latency_s = fastest
+    return CollectiveTime(delay_s, moving_s * at.rate_bytes_per_s, at.rate_bytes_per_s, latency_s)
 
 
 def _algorithms(

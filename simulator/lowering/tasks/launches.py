@@ -87,7 +87,7 @@ def _add_collectives(builder: GraphBuilder, cluster: Cluster, seconds: float) ->
         if len(route.single) == 1:  # a message
             return 0.0
         time = time_of(cluster, route, sent_bytes)
-        return seconds * len({*chain.from_iterable(route.single)}) + (time.delay_s if time else 0.0)
+        return seconds * len({*chain.from_iterable(route.single)}) + (time.latency_s if time else 0.0)
 
     route, sent_bytes, kind = (builder.column(name) for name in ("route", "bytes", "kind"))
     stalls_s = np.zeros(len(builder))
