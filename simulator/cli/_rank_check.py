@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from traces.imports._aligned_ranks import AlignedRanks
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _effects, _printing
     from traces.imports._aligned_ranks import align_ranks
     from traces.imports._ranks import read_ranks
@@ -25,7 +25,6 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(_plain(aligned))
     else:
         _print(aligned)
-    return 0
 
 
 def _plain(aligned: AlignedRanks) -> dict[str, object]:

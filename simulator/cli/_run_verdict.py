@@ -65,7 +65,7 @@ AS_EXPECTED, SLOWER, TOO_FAST, FASTER = (
 )  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Print the verdict on args.recorded, or on the numbers beside it, for the run that was started."""
     from simulator.cli import _printing
 
@@ -76,9 +76,8 @@ def run(args: argparse.Namespace) -> int:
         from dataclasses import asdict
 
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
-        return 0
+        return
     say(*verdict_lines(planned, verdict))
-    return 0
 
 
 def read_log_or_numbers(args: argparse.Namespace) -> RunLog:

@@ -49,17 +49,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser, required=False)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if _started_run.is_asked(args):
         from simulator.cli import _run_verdict
 
         if args.plan:
             raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
-        return _run_verdict.run(args)
+        _run_verdict.run(args)
+        return
     if args.recorded and not args.plan and Path(args.recorded).is_dir():
         from simulator.cli import _rank_check
 
-        return _rank_check.run(args)
+        _rank_check.run(args)
+        return
     if not (args.recorded and args.plan):
         raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
     from simulator.report.step_causes import step_causes
@@ -89,7 +91,6 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         _print(recorded, predicted, done, device, interval)
-    return 0
 
 
 def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:

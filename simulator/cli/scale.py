@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_output(shown, "the points")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _printing, _scaling
     from simulator.report.usage import write_html
     from simulator.studies.architectures import device_counts
@@ -68,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
         _scaling.print_points(points, title, notes, [path for path in (args.plot, args.usage) if path], args.verbose)
-    return 0
 
 
 def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:

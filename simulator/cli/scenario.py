@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print the account as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from partitioners._scenario_plans import ScenarioPlans
     from simulator import files
     from simulator.cli import _printing, _scenario
@@ -59,7 +59,6 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({**accounts[policy].to_dict(), "other_policies": others})
     else:
         _scenario.print_accounts(scenario, accounts, profile, cluster, picture)
-    return 0
 
 
 def _beside(folder: Path, source: str) -> str:
