@@ -10,7 +10,6 @@ from dashboard.state.hardware import sequence_length, utilisation
 from dashboard.state.simulating import Outcome
 from simulator.errors import InputError
 from simulator.readers._log import RunLog, read_log, steady
-from simulator.readers._times import times_alone
 from simulator.report.step_causes import NOT_ENOUGH, alone, beside, farthest_off, step_causes
 from simulator.units import format_time
 from traces.imports._aligned_ranks import align_ranks
@@ -33,7 +32,7 @@ def of_trace(path: Path, outcome: Outcome) -> list[str]:
 
 def of_log(path: Path, outcome: Outcome) -> list[str]:
     """The steady steps of a log, or times alone, beside the predicted step. Raises InputError."""
-    log = times_alone(path) or read_log(path)
+    log = read_log(path)
     steps = steady(_steps_s(log, outcome), log.marks)
     apart = "".join(f"; apart: {count} of {name}" for name, count in steps.apart.items())
     spread = f"8 of 10 from {format_time(steps.low_s)} to {format_time(steps.high_s)}"

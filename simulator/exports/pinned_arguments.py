@@ -16,8 +16,6 @@ class Pinned:
     runtime: str
     version: str
     arguments: frozenset[str]
-    flags: frozenset[str]
-    """Those that no value follows."""
 
 
 @cache
@@ -25,7 +23,5 @@ def pinned(runtime: str) -> Pinned:
     """Of "megatron", "nanotron" or "torchtitan"."""
     text = (resources.files("simulator.exports") / "pinned" / f"{runtime}.json").read_text("utf-8")
     content = file_gate.json_content(text)
-    return Pinned(
-        runtime=content["runtime"], version=content["version"], arguments=frozenset(content["arguments"].split()),
-        flags=frozenset(content.get("flags", "").split()),
-    )  # fmt: skip
+    arguments = frozenset(content["arguments"].split())
+    return Pinned(runtime=content["runtime"], version=content["version"], arguments=arguments)

@@ -64,11 +64,8 @@ def read(source: Source) -> StartedRun:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
     own.has(*HARMLESS)
-    unread, ignored = own.left(CHANGES)
-    return StartedRun(
-        runtime="megatron", card=card, grid=grid, precision=precision, unread=unread + _foreign(options),
-        ignored=ignored,
-    )  # fmt: skip
+    unread = own.left(CHANGES) + _foreign(options)
+    return StartedRun(runtime="megatron", card=card, grid=grid, precision=precision, unread=unread)
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
