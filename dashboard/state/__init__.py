@@ -24,7 +24,6 @@ simulating     from a configuration to its outcome; every cap is checked before 
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
 store          the inputs that pages can name, and configurations of them, each simulated once
-sweep_engine   the processes of one sweep, which can be ended at once
 sweeps         sweeps that run behind the pages: a grid over parameters, on the project's sweep runner
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy
 validations    stored validations: where they come from, and their runs in groups

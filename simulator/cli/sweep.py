@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simulator.sweep.points import Points
     from simulator.sweep.sweeping import Pace
 
+
 SAMPLE_POINTS, SAMPLE_S, SHOWN = 8, 5.0, 5
 
 
@@ -45,9 +46,8 @@ def run(args: argparse.Namespace) -> None:
     import partitioners
     from simulator.cli import _printing
     from simulator.sweep.points import expand
-    from simulator.sweep.progress import Progress
     from simulator.sweep.specification import read_specification
-    from simulator.sweep.sweeping import run_sweep
+    from simulator.sweep.sweeping import Progress, run_sweep
 
     if not args.output and not args.dry_run:
         raise InputError("output is missing: name a folder with --output, or only look with --dry-run")
@@ -79,8 +79,7 @@ def _dry_run(points: Points, args: argparse.Namespace) -> None:
     import partitioners
     from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
-    from simulator.sweep.progress import clock
-    from simulator.sweep.sweeping import context_of
+    from simulator.sweep.sweeping import clock, context_of
 
     context, count = context_of(points, partitioners.make_plan), len(points.points)
     began, tried = perf_counter(), 0
@@ -100,8 +99,8 @@ def _dry_run(points: Points, args: argparse.Namespace) -> None:
 
 def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.cli import _printing
-    from simulator.sweep.progress import clock
     from simulator.sweep.results_table import stage_seconds, status_counts
+    from simulator.sweep.sweeping import clock
 
     counts, seconds = status_counts(folder), stage_seconds(folder)
     if as_json:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError, UnknownNameError, require
-from simulator.exports.pinned_arguments import pinned
+from simulator.exports.launch import pinned
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import LatentAttention, ModelCard
 from simulator.readers._source import Options, Source, StartedRun, grid_of
