@@ -8,7 +8,7 @@
     cluster     Cluster: devices and the links that join them
     routes      the shortest way between two nodes
     plan        Plan: who computes which shard
-    plan_rules  what every plan keeps to
+    plan_rules  what every plan keeps to; profile_rules: what every profile does
     parameter_states  ParameterStates: which states of a parameter its users share out
     recompute_segments  which layers are recomputed together
     sample_work what takes longer of one sample than of another
