@@ -74,16 +74,11 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         remarks["microbatches"] = replace(remarks.get("microbatches", Remark()), offers=offers)
     if set(DEGREES) <= set(taken):
         remarks |= {name: Remark(offers=tuple(offers)) for name, offers in degrees(now, profile).items()}
-    if plan and not plan_synchronises(outcome):
+    if plan and not (outcome.report and outcome.report.communication_bytes.synchronisation):
         text = "no layer has replicas, so nothing is synchronised"
         remarks |= {"overlap": Remark(text=text, disabled=True)}
     gone = (control.field for control in CONTROLS if not applies(control.field, now, profile))
     return remarks | dict.fromkeys(gone, Remark(gone=True))
-
-
-def plan_synchronises(outcome: Outcome) -> bool:
-    """Whether any parameter is held by several devices."""
-    return bool(outcome.report and outcome.report.communication_bytes.synchronisation)
 
 
 def _profile_remark(outcome: Outcome) -> str:

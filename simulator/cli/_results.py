@@ -46,11 +46,12 @@ def check_outputs(paths: Sequence[Path]) -> None:
 
 def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> None:
     """Write rows or chart to each path."""
+    from simulator.files import write_text_atomic
     from simulator.sweep import export
 
     for path in paths:
         if path.suffix == ".csv":
-            export.write_csv(rows, path)
+            write_text_atomic(path, export.csv_text(rows))
         elif path.suffix == ".parquet":
             export.write_parquet(rows, path)
         elif path.suffix == ".html":

@@ -24,11 +24,6 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write `csv_text` of `rows`. Raises OSError."""
-    files.write_text_atomic(path, csv_text(rows))
-
-
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write `rows` as a Parquet file. Raises OSError, or MissingExtraError when pyarrow is absent."""
     with needing("pyarrow", "Parquet", "CSV needs nothing"):
