@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -206,12 +206,6 @@ def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, A
     return step, {name: value for name, value in values.items() if name not in names}
 
 
-@lru_cache(maxsize=1024)
-def _shared(sharding: Sharding) -> Sharding:
-    """The first of equal ones: plans that share them are soon compared."""
-    return sharding
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A sharding for every layer, and how a step runs: micro-batches, schedule, gradients, states, recomputation."""
@@ -261,9 +255,10 @@ class Plan:
 
     def _share_placements(self) -> None:
         """Let equal placements be one object, so that what follows from it is worked out once."""
+        first: dict[Sharding, Sharding] = {}
         distinct = {id(sharding): sharding for sharding in self.placements.values()}
-        shared = {number: _shared(sharding) for number, sharding in distinct.items()}
-        if any(shared[number] is not sharding for number, sharding in distinct.items()):
+        shared = {number: first.setdefault(sharding, sharding) for number, sharding in distinct.items()}
+        if len(first) < len(distinct):
             placements = {name: shared[id(sharding)] for name, sharding in self.placements.items()}
             object.__setattr__(self, "placements", placements)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -93,7 +92,6 @@ def _cluster_remark(name: str) -> str:
     return catalogue.read_preset(name).title if name in catalogue.presets() else "an uploaded file"
 
 
-@cache
 def first_sentence(strategy: str) -> str:
     """The first line of a strategy's module."""
     module = import_module(f"partitioners.{strategy.replace('-', '_')}")

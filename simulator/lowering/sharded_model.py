@@ -119,16 +119,10 @@ class ShardedModel:
 
     def shares(self, shared: Bucket | Replicas) -> int:
         """Among how many devices each state of a bucket or piece is shared out."""
-        states, key = self.plan.states, (shared.devices, shared.alike)
+        states = self.plan.states
         if not states.stage:
             return 1
-        if key not in self._shares:
-            self._shares[key] = states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
-        return self._shares[key]
-
-    @cached_property
-    def _shares(self) -> dict[Hashable, int]:
-        return {}
+        return states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
 
     @property
     def sums_per_step(self) -> int:

@@ -70,16 +70,10 @@ class Symmetry:
 
     def represented(self, devices: int) -> Ints:
         """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
-        if devices not in self._represented:
-            first = np.arange(devices)
-            first[self.ranks] = self.ranks[0]
-            self._represented[devices] = owner = np.arange(devices)
-            owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
-        return self._represented[devices]
-
-    @cached_property
-    def _represented(self) -> dict[int, Ints]:
-        return {}
+        first, owner = np.arange(devices), np.arange(devices)
+        first[self.ranks] = self.ranks[0]
+        owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
+        return owner
 
     @cached_property
     def _position(self) -> Mapping[int, tuple[int, int]]:
