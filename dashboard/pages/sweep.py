@@ -77,10 +77,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         return ctx.triggered_id["number"] if any(clicks) else no_update
 
     for axis in ("x", "y"):
-        shown = Output(f"sweep-{axis}-values", "value")
-        app.callback(shown, Input(f"sweep-{axis}", "value"), prevent_initial_call=True)(
-            lambda name: PARAMETERS.get(name, "")
-        )
+        example, swept = Output(f"sweep-{axis}-values", "value"), Input(f"sweep-{axis}", "value")
+        app.callback(example, swept, prevent_initial_call=True)(lambda name: PARAMETERS.get(name, ""))
 
     @app.callback(
         Output("sweep-progress", "children"),
