@@ -8,7 +8,7 @@
     cluster     Cluster: devices and the links that join them
     routes      the shortest way between two nodes
     plan        Plan: who computes which shard
-    plan_rules  what every plan keeps to
+    plan_rules  what every plan keeps to; profile_rules: what every profile does
     parameter_states  ParameterStates: which states of a parameter its users share out
     recompute_segments  which layers are recomputed together
     sample_work what takes longer of one sample than of another
@@ -43,20 +43,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simulator.cluster import Cluster
-    from simulator.engine import simulate
-    from simulator.errors import ShardscopeError
-    from simulator.files import read_plan, read_profile, write_plan, write_profile
-    from simulator.lowering.sharded_model import ShardedModel
-    from simulator.lowering.step import lower
-    from simulator.network.catalogue import read_cluster, write_cluster
-    from simulator.plan import Plan, Sharding, Synchronisation
-    from simulator.report.metrics import Report, measure
-    from simulator.run import Run
-    from simulator.runtime import Runtime
-    from simulator.taskgraph import TaskGraph
-    from simulator.timeline import Timeline
-    from simulator.workload import Layer, Profile
+    from simulator.cluster import Cluster as Cluster
+    from simulator.engine import simulate as simulate
+    from simulator.errors import ShardscopeError as ShardscopeError
+    from simulator.files import read_plan as read_plan
+    from simulator.files import read_profile as read_profile
+    from simulator.files import write_plan as write_plan
+    from simulator.files import write_profile as write_profile
+    from simulator.lowering.sharded_model import ShardedModel as ShardedModel
+    from simulator.lowering.step import lower as lower
+    from simulator.network.catalogue import read_cluster as read_cluster
+    from simulator.network.catalogue import write_cluster as write_cluster
+    from simulator.plan import Plan as Plan
+    from simulator.plan import Sharding as Sharding
+    from simulator.plan import Synchronisation as Synchronisation
+    from simulator.report.metrics import Report as Report
+    from simulator.report.metrics import measure as measure
+    from simulator.run import Run as Run
+    from simulator.runtime import Runtime as Runtime
+    from simulator.taskgraph import TaskGraph as TaskGraph
+    from simulator.timeline import Timeline as Timeline
+    from simulator.workload import Layer as Layer
+    from simulator.workload import Profile as Profile
 
 _HOMES = {
     "cluster": ("Cluster",),
@@ -74,30 +82,7 @@ _HOMES = {
     "timeline": ("Timeline",),
     "workload": ("Layer", "Profile"),
 }
-__all__ = [
-    "Cluster",
-    "Layer",
-    "Plan",
-    "Profile",
-    "Report",
-    "Run",
-    "Runtime",
-    "ShardedModel",
-    "Sharding",
-    "ShardscopeError",
-    "Synchronisation",
-    "TaskGraph",
-    "Timeline",
-    "lower",
-    "measure",
-    "read_cluster",
-    "read_plan",
-    "read_profile",
-    "simulate",
-    "write_cluster",
-    "write_plan",
-    "write_profile",
-]
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 def __getattr__(name: str) -> object:

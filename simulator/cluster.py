@@ -221,7 +221,7 @@ class Cluster:
 
         def changed(link: Link) -> Link:
             if bandwidth_bytes_per_s is not None:
-                link = link.with_nominal(bandwidth_bytes_per_s)
+                link = link.times(bandwidth_bytes_per_s / link.nominal_bytes_per_s)
             return link if latency_s is None else link.with_latency(latency_s)
 
         return self.with_links(tier, changed)

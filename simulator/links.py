@@ -110,10 +110,6 @@ class Link:
         """What the product promises, or, where nothing else is known, what collectives get."""
         return self.line_rate_bytes_per_s or self.bandwidth_bytes_per_s
 
-    def with_nominal(self, nominal_bytes_per_s: float) -> Link:
-        """This link of another line rate, of which it gives collectives and messages the same shares."""
-        return self.times(nominal_bytes_per_s / self.nominal_bytes_per_s)
-
     def times(self, factor: float) -> Link:
         """This link giving collectives and messages `factor` times what it gives, in the same shares of its rate.
 

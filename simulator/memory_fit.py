@@ -1,7 +1,5 @@
 """Whether a step fits into memory, in one word, and how near to the limit a prediction is no longer safe."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Fit = Literal["fits", "border", "does not fit", "breaks a rule"]

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache
-from math import prod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from simulator import plan_rules
 from simulator.cluster import Cluster
-from simulator.errors import InputError, nearest, require, require_bytes, require_name, require_time
+from simulator.errors import InputError, require_name
 from simulator.parameter_states import REPLICATED, ParameterStates
-from simulator.plan_rules import BOX_AXES, require_cuttable, require_layers, require_segments, require_step
 from simulator.recompute_segments import recompute_segments
 from simulator.runtime import IDEAL, Runtime
 from simulator.sample_work import drawn_work, require_work
 from simulator.workload import DTYPE_BYTES, Profile
 
 Degrees = tuple[int, int, int, int]
-AXES = (*BOX_AXES, "reduce", "copy")
+AXES = (*plan_rules.BOX_AXES, "reduce", "copy")
 """All axes of a sharding, in the order of its devices."""
 OPTIMIZERS: Mapping[str, float] = {"sgd": 0.0, "momentum": 1.0, "adam": 2.0, "mixed-adam": 6.0}
 """Bytes of state that an optimizer keeps per byte of parameters; mixed-adam: of 2-byte parameters a 4-byte copy and two
@@ -57,18 +56,7 @@ class Sharding:
     """How many of a micro-batch each part by sample has; empty: as equal as integers allow."""
 
     def __post_init__(self) -> None:
-        for axis, degree in self.axes.items():
-            require(degree >= 1, "degrees" if axis in BOX_AXES else axis, degree, "each is at least 1")
-        rule = f"{self.described} make {prod(self.shape)} shards, one device each"
-        require(len(self.devices) == prod(self.shape), "devices", f"{len(self.devices)} long", rule)
-        require(min(self.devices) >= 0, "devices", self.devices, "device numbers are at least 0")
-        if self.copy > 1:
-            copies = np.sort(self.array, axis=-1)
-            rule = "copies of a shard are on different devices"
-            require(bool((copies[..., 1:] != copies[..., :-1]).all()), "devices", self.devices, rule)
-        if self.samples:
-            rule = f"degrees {self.degrees} make {self.degrees[0]} parts by sample, each with at least 1"
-            require(len(self.samples) == self.degrees[0] and min(self.samples) >= 1, "samples", self.samples, rule)
+        plan_rules.require_sharding(self)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -79,12 +67,6 @@ class Sharding:
     def axes(self) -> dict[str, int]:
         """The degree of each axis by its name."""
         return dict(zip(AXES, self.shape, strict=True))
-
-    @property
-    def described(self) -> str:
-        """The degrees in words, those by reduce and copy only where there are any."""
-        more = "".join(f", {axis} {self.axes[axis]}" for axis in AXES[4:] if self.axes[axis] > 1)
-        return f"degrees {self.degrees}{more}"
 
     @property
     def array(self) -> npt.NDArray[np.int64]:
@@ -124,17 +106,7 @@ class Synchronisation:
     first forward pass, as torch's DDP does unless it is told not to."""
 
     def __post_init__(self) -> None:
-        require(self.bucket_bytes >= 0, "bucket_bytes", self.bucket_bytes, "it is at least 0 (0: one per layer)")
-        require_bytes("bucket_bytes", self.bucket_bytes)
-        if self.first_bucket_bytes is not None:
-            rule = "it is at least 0 (left out: as much as the others)"
-            require(self.first_bucket_bytes >= 0, "first_bucket_bytes", self.first_bucket_bytes, rule)
-        require(1 <= self.compression_ratio <= 1e9, "compression_ratio", self.compression_ratio, "it is at least 1")
-        require_time("compression_s_per_byte", self.compression_s_per_byte)
-        require_bytes("broadcast_bytes", self.broadcast_bytes)
-        if self.serving_workers is not None:
-            rule = "it is at least 1 (left out: one per host)"
-            require(self.serving_workers >= 1, "serving_workers", self.serving_workers, rule)
+        plan_rules.require_synchronisation(self)
 
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""
@@ -164,10 +136,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSettings:
-    """What is asked of a step before a strategy places it; what is left open is the strategy's to decide. See Plan.
-
-    Raises InputError as Plan does.
-    """
+    """Of a Plan what is asked; what is left open is a strategy's to decide. Raises InputError as Plan does."""
 
     batch_size: int
     """Samples of a step."""
@@ -189,7 +158,8 @@ class StepSettings:
     """The software that will run the step, for strategies that simulate it; the plan does not keep it."""
 
     def __post_init__(self) -> None:
-        require_step(self.batch_size, 1 if self.microbatches is None else self.microbatches, self.optimizer_state)
+        microbatches = 1 if self.microbatches is None else self.microbatches
+        plan_rules.require_step(self.batch_size, microbatches, self.optimizer_state)
 
     @property
     def microbatch_size(self) -> int:
@@ -236,12 +206,6 @@ def split_settings(values: Mapping[str, Any]) -> tuple[StepSettings, dict[str, A
     return step, {name: value for name, value in values.items() if name not in names}
 
 
-@lru_cache(maxsize=1024)
-def _shared(sharding: Sharding) -> Sharding:
-    """The first of equal ones: plans that share them are soon compared."""
-    return sharding
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """A sharding for every layer, and how a step runs: micro-batches, schedule, gradients, states, recomputation."""
@@ -283,7 +247,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         require_name("exchange", self.exchange, EXCHANGES)
-        require_step(self.batch_size, self.microbatches, self.optimizer_state)
+        plan_rules.require_step(self.batch_size, self.microbatches, self.optimizer_state)
         require_work(self.work, self.batch_size)
         if self.states.group and not self.states.stage:
             raise InputError("shard-group is given, but nothing is shared out: add --zero 1, 2 or 3")
@@ -291,9 +255,10 @@ class Plan:
 
     def _share_placements(self) -> None:
         """Let equal placements be one object, so that what follows from it is worked out once."""
+        first: dict[Sharding, Sharding] = {}
         distinct = {id(sharding): sharding for sharding in self.placements.values()}
-        shared = {number: _shared(sharding) for number, sharding in distinct.items()}
-        if any(shared[number] is not sharding for number, sharding in distinct.items()):
+        shared = {number: first.setdefault(sharding, sharding) for number, sharding in distinct.items()}
+        if len(first) < len(distinct):
             placements = {name: shared[id(sharding)] for name, sharding in self.placements.items()}
             object.__setattr__(self, "placements", placements)
 
@@ -324,27 +289,5 @@ class Plan:
 
     def check(self, profile: Profile, cluster: Cluster) -> None:
         """Raise InputError unless this plan fits the profile's layers and the cluster's devices."""
-        self.check_layers(profile)
-        last = {id(sharding): max(sharding.devices) for sharding in self.distinct_placements}
-        for name, sharding in self.placements.items():
-            if last[id(sharding)] >= cluster.workers:
-                raise InputError(
-                    f"placements: layer {name!r} is on device {last[id(sharding)]}, but cluster "
-                    f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
-                )
-
-    def check_layers(self, profile: Profile) -> None:
-        """Raise InputError unless this plan places each layer of the profile, and no others, as it can be cut."""
-        for name in self.placements:
-            if name not in profile.index:
-                near = nearest(name, profile.index)
-                hint = f"; the nearest layer is {near!r}" if near else ""
-                raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
-        require_segments(profile, self.recomputed)
-        require_layers(profile, "layer received again", self.received_again)
-        require_layers(profile, "layer of the turn", (self.turn,) if self.turn else ())
-        for layer in profile.layers:
-            sharding = self.placements.get(layer.name)
-            if sharding is None:
-                raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
-            require_cuttable(profile, layer, sharding, self.microbatch_size)
+        plan_rules.require_placed(profile, self)
+        plan_rules.require_devices(self, cluster)

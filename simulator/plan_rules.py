@@ -1,16 +1,29 @@
-"""Rules that a plan keeps to, apart from any cluster: its step, its recomputed segments, how its layers are cut."""
+"""Rules that a plan keeps to: its step, its recomputed segments, how its layers are cut, the devices that it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from operator import le
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError, require, require_count, require_from_0, require_name
+import numpy as np
+
+from simulator.errors import (
+    InputError,
+    nearest,
+    require,
+    require_bytes,
+    require_count,
+    require_from_0,
+    require_name,
+    require_time,
+)
 from simulator.workload import Layer, Profile
 
 if TYPE_CHECKING:
-    from simulator.plan import Sharding
+    from simulator.cluster import Cluster
+    from simulator.plan import Plan, Sharding, Synchronisation
 
 BOX_AXES = ("sample", "channel", "height", "width")
 """What cuts a layer's output into disjoint boxes."""
@@ -92,3 +105,66 @@ def require_step(batch_size: int, microbatches: int, optimizer_state: float) -> 
             f"equal; use a batch size of {fits} or {fits + microbatches}, or another number of micro-batches"
         )
     require_from_0("optimizer_state", optimizer_state, 1000)
+
+
+def require_sharding(sharding: Sharding) -> None:
+    """Raise InputError unless a layer can be split like this."""
+    for axis, degree in sharding.axes.items():
+        require(degree >= 1, "degrees" if axis in BOX_AXES else axis, degree, "each is at least 1")
+    more = "".join(f", {axis} {degree}" for axis, degree in [*sharding.axes.items()][4:] if degree > 1)
+    shards = prod(sharding.shape)
+    rule = f"degrees {sharding.degrees}{more} make {shards} shards, one device each"
+    require(len(sharding.devices) == shards, "devices", f"{len(sharding.devices)} long", rule)
+    require(min(sharding.devices) >= 0, "devices", sharding.devices, "device numbers are at least 0")
+    if sharding.copy > 1:
+        copies = np.sort(sharding.array, axis=-1)
+        rule = "copies of a shard are on different devices"
+        require(bool((copies[..., 1:] != copies[..., :-1]).all()), "devices", sharding.devices, rule)
+    if sharding.samples:
+        parts = sharding.degrees[0]
+        rule = f"degrees {sharding.degrees} make {parts} parts by sample, each with at least 1"
+        fits = len(sharding.samples) == parts and min(sharding.samples) >= 1
+        require(fits, "samples", sharding.samples, rule)
+
+
+def require_synchronisation(asked: Synchronisation) -> None:
+    """Raise InputError unless replicas can agree on gradients like this."""
+    require(asked.bucket_bytes >= 0, "bucket_bytes", asked.bucket_bytes, "it is at least 0 (0: one per layer)")
+    require_bytes("bucket_bytes", asked.bucket_bytes)
+    if asked.first_bucket_bytes is not None:
+        rule = "it is at least 0 (left out: as much as the others)"
+        require(asked.first_bucket_bytes >= 0, "first_bucket_bytes", asked.first_bucket_bytes, rule)
+    require(1 <= asked.compression_ratio <= 1e9, "compression_ratio", asked.compression_ratio, "it is at least 1")
+    require_time("compression_s_per_byte", asked.compression_s_per_byte)
+    require_bytes("broadcast_bytes", asked.broadcast_bytes)
+    if asked.serving_workers is not None:
+        rule = "it is at least 1 (left out: one per host)"
+        require(asked.serving_workers >= 1, "serving_workers", asked.serving_workers, rule)
+
+
+def require_placed(profile: Profile, plan: Plan) -> None:
+    """Raise InputError unless a plan places each layer of the profile, and no others, as it can be cut."""
+    for name in plan.placements:
+        if name not in profile.index:
+            near = nearest(name, profile.index)
+            hint = f"; the nearest layer is {near!r}" if near else ""
+            raise InputError(f"placements names layer {name!r}, which profile {profile.model!r} lacks{hint}")
+    require_segments(profile, plan.recomputed)
+    require_layers(profile, "layer received again", plan.received_again)
+    require_layers(profile, "layer of the turn", (plan.turn,) if plan.turn else ())
+    for layer in profile.layers:
+        sharding = plan.placements.get(layer.name)
+        if sharding is None:
+            raise InputError(f"placements lacks layer {layer.name!r}: every layer of the profile needs one")
+        require_cuttable(profile, layer, sharding, plan.microbatch_size)
+
+
+def require_devices(plan: Plan, cluster: Cluster) -> None:
+    """Raise InputError unless the cluster has all devices of a plan."""
+    last = {id(sharding): max(sharding.devices) for sharding in plan.distinct_placements}
+    for name, sharding in plan.placements.items():
+        if last[id(sharding)] >= cluster.workers:
+            raise InputError(
+                f"placements: layer {name!r} is on device {last[id(sharding)]}, but cluster "
+                f"{cluster.name!r} has workers 0 to {cluster.workers - 1}; take more devices or another plan"
+            )

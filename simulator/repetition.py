@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from simulator.errors import InputError
+from simulator.profile_rules import MOST_LAYERS
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\..*)")
-MOST_LAYERS = 20_000
 PlainLayer = Mapping[str, Any]
 
 

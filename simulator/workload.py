@@ -5,25 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from graphlib import CycleError, TopologicalSorter
-from math import isclose, prod
 from operator import attrgetter
 from typing import Any
 
-from simulator.errors import (
-    MOST_COUNT,
-    InputError,
-    nearest,
-    require,
-    require_bytes,
-    require_count,
-    require_from_0,
-    require_name,
-    require_time,
-)
+from simulator.errors import MOST_COUNT, require, require_count, require_from_0, require_name, require_time
 from simulator.expert_routing import Routing
 from simulator.kept import Kept
 from simulator.ordered_sum import ordered_sum
+from simulator.profile_rules import in_order, require_geometry, require_layer, require_layers
 
 DTYPE_BYTES: Mapping[str, int] = {
     "float64": 8,
@@ -34,10 +23,6 @@ DTYPE_BYTES: Mapping[str, int] = {
     "float8": 1,
 }
 """Bytes of an element in memory, by the precision of a profile."""
-
-MOST_LAYERS = 20_000
-"""Of a profile: more make steps of millions of tasks."""
-MOST_FLOPS = 1e30
 
 SUMMING_KINDS = ("linear", "conv", "embedding", "downsample", "cross_entropy")
 """How the kinds of layers begin whose outputs are put together from parts of their input channels: linear layers, an
@@ -67,14 +52,7 @@ class Geometry:
     the queries of an attention, whose keys and values are needed whole."""
 
     def __post_init__(self) -> None:
-        sides = (*(self.kernel or ()), *self.stride, *self.padding, *self.dilation, self.groups)
-        require(max(sides) <= MOST_COUNT, "geometry", max(sides), f"sides and groups are at most {MOST_COUNT:,}")
-        if self.kernel is not None:
-            require(min(self.kernel) >= 1, "kernel", self.kernel, "each side is at least 1")
-        require(min(self.stride) >= 1, "stride", self.stride, "each side is at least 1")
-        require(min(self.padding) >= 0, "padding", self.padding, "each side is at least 0")
-        require(min(self.dilation) >= 1, "dilation", self.dilation, "each side is at least 1")
-        require(self.groups >= 1, "groups", self.groups, "it is at least 1")
+        require_geometry(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,31 +131,7 @@ class Layer:
     """Its times at other sizes."""
 
     def __post_init__(self) -> None:
-        where = f"layer {self.name!r}: "
-        for name in ("forward_s", "backward_s", "update_s", "forward_spread_s", "backward_spread_s"):
-            require_time(where + name, getattr(self, name))
-        require_from_0(where + "flops", self.flops, MOST_FLOPS)
-        rule = f"it is at most backward_s, {self.backward_s}"
-        require_time(where + "recompute_s", self.recompute_s)
-        require(self.recompute_s <= self.backward_s, where + "recompute_s", self.recompute_s, rule)
-        if self.accumulate_s is not None:
-            require_time(where + "accumulate_s", self.accumulate_s)
-        require_from_0(where + "varying_share", self.varying_share, 1)
-        for name in ("parameter_bytes", "output_bytes", "saved_bytes", "saved_output_bytes", "working_bytes"):
-            require_bytes(where + name, getattr(self, name))
-        rule = f"it is at most saved_bytes, {self.saved_bytes}, and output_bytes, {self.output_bytes}"
-        kept = self.saved_output_bytes <= min(self.saved_bytes, self.output_bytes)
-        require(kept, where + "saved_output_bytes", self.saved_output_bytes, rule)
-        require(self.output_bytes > 0, where + "output_bytes", self.output_bytes, "an output has at least 1 byte")
-        require(min(self.output_shape) >= 1, where + "output_shape", self.output_shape, "each side is at least 1")
-        require_bytes(where + "elements of output_shape", prod(self.output_shape))
-        if self.routing:
-            rule = f"it is {self.routing.experts}, the number of experts"
-            require(self.output_shape[2] == self.routing.experts, where + "width", self.output_shape[2], rule)
-        sizes = [(p.batch_size, p.channel_fraction, p.input_channel_fraction) for p in self.scaling]
-        twice = next((size for i, size in enumerate(sizes) if size in sizes[:i]), None)
-        rule = "each size (batch, fraction of channels, of input channels) was measured once; keep one"
-        require(twice is None, where + "scaling", f"at {twice} twice", rule)
+        require_layer(self)
 
     @property
     def channels(self) -> int:
@@ -237,12 +191,8 @@ class Profile:
         require_time("step_spread_s", self.step_spread_s)
         require_from_0("layers_to_step", self.layers_to_step or 0.0, MOST_COUNT)
         require_from_0("work_deviation", self.work_deviation, 100)
-        require(len(self.layers) > 0, "layers", "[]", "a profile has at least one layer")
-        rule = f"a profile has at most {MOST_LAYERS:,}; join layers that stay together"
-        require(len(self.layers) <= MOST_LAYERS, "layers", f"{len(self.layers):,}", rule)
-        for layer in self.layers:
-            require_agreeing(layer, self.batch_size)
-        object.__setattr__(self, "layers", _topological(self.layers))
+        require_layers(self.layers, self.batch_size)
+        object.__setattr__(self, "layers", in_order(self.layers))
 
     @cached_property
     def index(self) -> Mapping[str, int]:
@@ -333,41 +283,6 @@ class Profile:
     @property
     def parameter_bytes(self) -> int:
         return sum(layer.parameter_bytes for layer in self.layers)
-
-
-def require_agreeing(layer: Layer, batch_size: int) -> None:
-    """Raise InputError where a scaling point at the size of the layer itself, of batch_size samples, says otherwise."""
-    for point in layer.scaling:
-        whole = point.channel_fraction == point.input_channel_fraction == 1 and point.batch_size == batch_size
-        for name in ("forward_s", "backward_s") if whole else ():
-            own, other = getattr(layer, name), getattr(point, name)
-            rule = f"at the same size the layer itself has {own}; leave one of them out"
-            require(isclose(own, other, rel_tol=0.01), f"layer {layer.name!r}: scaling: {name}", other, rule)
-
-
-def _topological(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """`layers` in topological order; those that already are come back unchanged."""
-    by_name: dict[str, Layer] = {}
-    for layer in layers:
-        require(layer.name not in by_name, "layers", layer.name, "names are unique; rename one of the two")
-        by_name[layer.name] = layer
-    for layer in layers:
-        require(layer.name not in layer.tied_to, f"layer {layer.name!r}: tied_to", layer.name, "it is another layer")
-        for field_name, names in (("inputs", layer.inputs), ("tied_to", layer.tied_to)):
-            for name in names:
-                if name not in by_name:
-                    near = nearest(name, by_name)
-                    hint = f" (nearest: {near!r})" if near else ""
-                    raise InputError(f"layer {layer.name!r}: {field_name} names {name!r}, which is no layer{hint}")
-    position = {layer.name: i for i, layer in enumerate(layers)}
-    if all(position[name] < i for i, layer in enumerate(layers) for name in layer.inputs):
-        return layers
-    try:
-        order = TopologicalSorter({layer.name: layer.inputs for layer in layers}).static_order()
-        return tuple(by_name[name] for name in order)
-    except CycleError as error:
-        cycle = " -> ".join(error.args[1])
-        raise InputError(f"layers: the graph has a cycle, {cycle}; a network's layers form a DAG") from None
 
 
 def _first_alike(keys: Iterable[Hashable]) -> tuple[int, ...]:

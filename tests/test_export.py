@@ -16,7 +16,7 @@ from conftest import ROOT
 
 from simulator import files
 from simulator.exports import RUNTIMES
-from simulator.exports.pinned_arguments import pinned
+from simulator.exports.launch import pinned
 from simulator.plan import Sharding, Synchronisation
 
 torch = pytest.importorskip("torch")

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from simulator import file_gate
 from simulator.cli import main
 from simulator.errors import InputError, UnknownNameError
-from simulator.exports.launch import LAUNCHED, launch_command
+from simulator.exports.launch import LAUNCHED, launch_command, pinned
 from simulator.exports.megatron import layout
-from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.grids import candidate_grids
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid

@@ -16,8 +16,7 @@ from simulator import files
 from simulator.cli._results import print_rows
 from simulator.errors import InputError, UnknownNameError
 from simulator.sweep.chart import Chart, Series, chart, chart_text, column_title, value_text
-from simulator.sweep.export import write_parquet
-from simulator.sweep.pictures import figure, write_png
+from simulator.sweep.export import figure, write_parquet, write_png
 from simulator.sweep.queries import Lead, across, best, leads, pareto
 
 SWEEP = """schema: 1

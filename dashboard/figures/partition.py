@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.figures import svg
 from dashboard.figures.partition_graph import WIDTH, ColumnGrid, frame_of, graph
-from dashboard.figures.partition_rows import LANE_HEIGHT, lane, rows, rows_height, strips, strips_height
+from dashboard.figures.partition_rows import LANE_HEIGHT, ROWS_HEIGHT, lane, rows, strips, strips_height
 from dashboard.figures.shades import Shades, shades_of
 from dashboard.state.columns import Column
 from dashboard.state.configuration import Configuration
@@ -30,7 +30,7 @@ def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device:
         *graph(columns, flows, shades, geometry, frame),
         *rows(columns, flows, shades, geometry, below),
     ]
-    height = below + rows_height()
+    height = below + ROWS_HEIGHT
     if device is not None and device < cluster.workers:
         name = short_names(cluster)[device]
         marks += lane(columns, flows, device, name, geometry, height)

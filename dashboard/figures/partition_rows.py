@@ -29,7 +29,7 @@ _UNEVEN = 1.15
 _SIDE = RIGHT + 24
 _NOTE_LETTERS = 150
 """Of a line beside a strategy that has no bars."""
-LANE_HEIGHT = 96.0
+LANE_HEIGHT, ROWS_HEIGHT = 96.0, 4 * _ROW + 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,11 +125,6 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
     held = row(3, BarScale.of([replicated]))
     marks += _heading("replicated memory", f"{unit.name}, copies beyond one", held.floor, "ink")
     return [*marks, *held.bars(replicated, "replicated"), *_total(float(replicated.sum()), None, held.floor, unit)]
-
-
-def rows_height() -> float:
-    """What `rows` takes."""
-    return 4 * _ROW + 6
 
 
 def lane(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -74,16 +73,11 @@ def remarks(outcome: Outcome) -> Mapping[str, Remark]:
         remarks["microbatches"] = replace(remarks.get("microbatches", Remark()), offers=offers)
     if set(DEGREES) <= set(taken):
         remarks |= {name: Remark(offers=tuple(offers)) for name, offers in degrees(now, profile).items()}
-    if plan and not plan_synchronises(outcome):
+    if plan and not (outcome.report and outcome.report.communication_bytes.synchronisation):
         text = "no layer has replicas, so nothing is synchronised"
         remarks |= {"overlap": Remark(text=text, disabled=True)}
     gone = (control.field for control in CONTROLS if not applies(control.field, now, profile))
     return remarks | dict.fromkeys(gone, Remark(gone=True))
-
-
-def plan_synchronises(outcome: Outcome) -> bool:
-    """Whether any parameter is held by several devices."""
-    return bool(outcome.report and outcome.report.communication_bytes.synchronisation)
 
 
 def _profile_remark(outcome: Outcome) -> str:
@@ -98,7 +92,6 @@ def _cluster_remark(name: str) -> str:
     return catalogue.read_preset(name).title if name in catalogue.presets() else "an uploaded file"
 
 
-@cache
 def first_sentence(strategy: str) -> str:
     """The first line of a strategy's module."""
     module = import_module(f"partitioners.{strategy.replace('-', '_')}")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from dash import Dash, Input, Output, State, no_update
+from dash import Dash, Input, Output, State, html, no_update
 from flask import Flask, Response, request
 
 from dashboard.frame.clientside import effect
@@ -18,7 +18,7 @@ from dashboard.frame.remarks import Remark, remarks
 from dashboard.frame.shell import read_address
 from dashboard.pages._explore_partition import whole_answer
 from dashboard.pages._explore_strategies import best_key, ran, strategies_table
-from dashboard.pages._explore_words import badge, baseline_name, busy_badge, chips, kpi_row, verdict
+from dashboard.pages._explore_words import badge, baseline_name, chips, kpi_row, verdict
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import FACTORS, Configuration, from_values
@@ -129,7 +129,7 @@ def _add_step(app: Dash, store: Store) -> None:
         if busy and hung_up():  # a browser that kills a tab may not let it say that it leaves
             store.desk.leave(tab, number)
         outcome = asked.best if isinstance(asked, Simulation) else asked
-        going_on = {"badge": as_html(busy_badge(busy.words))} if busy else {}
+        going_on = {"badge": as_html(html.Span(busy.words, className="badge yellow"))} if busy else {}
         if outcome is None:
             return {**answer, "pending": True, "again": True, "html": going_on}
         patience_s = 0.0 if busy else patience_s

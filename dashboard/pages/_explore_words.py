@@ -90,11 +90,6 @@ def badge(outcome: Outcome) -> Any:
     return html.Span(said.word + text, className=f"badge {said.colour}")
 
 
-def busy_badge(words: str) -> Any:
-    """What goes on while there is no outcome yet."""
-    return html.Span(words, className="badge yellow")
-
-
 def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
     """What to know about the numbers: whose device was measured, and how near such predictions come."""
     shown: list[Any] = []

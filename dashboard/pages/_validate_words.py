@@ -100,6 +100,7 @@ def _numbers(outcome: ValidatedRun) -> dict[str, str]:
     count = len(outcome.rounds)
     rounds = f"{count} round{'s' if count > 1 else ''} of {outcome.rounds[0].steps} steps"
     drift = f"{format_time(outcome.drift_s)} between the fastest and the slowest round"
+    direction = "short" if outcome.error < 0 else "long"
     measured = outcome.actual_memory_bytes
     return {
         "step predicted": format_time(outcome.predicted_s),
@@ -107,7 +108,7 @@ def _numbers(outcome: ValidatedRun) -> dict[str, str]:
         "step actual": f"{format_time(outcome.actual_s)}, median of {rounds}",
         "drift": drift if count > 1 else "not known of one round",
         "spread of steps": f"{format_time(outcome.actual_spread_s)} ({outcome.actual_spread_s / outcome.actual_s:.1%})",
-        "off by": f"{format_time(abs(outcome.predicted_s - outcome.actual_s))} too {_direction(outcome)}",
+        "off by": f"{format_time(abs(outcome.predicted_s - outcome.actual_s))} too {direction}",
         "bytes predicted": format_bytes(outcome.predicted_bytes),
         "bytes counted": f"{format_bytes(outcome.counted_bytes)} ({outcome.bytes_error:+.2%})",
         "memory predicted": format_bytes(outcome.predicted_memory_bytes),
@@ -122,10 +123,6 @@ def _taken(outcome: ValidatedRun) -> str:
         return "not known"
     over = f": over {DISTURBED:.0%}, so the run was disturbed" if outcome.disturbed else ""
     return f"{outcome.stolen_share:.1%} of the core time in the worst round{over}"
-
-
-def _direction(outcome: ValidatedRun) -> str:
-    return "short" if outcome.error < 0 else "long"
 
 
 def _tasks(stored: Stored, outcome: ValidatedRun) -> list[Any]:

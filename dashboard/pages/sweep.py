@@ -77,8 +77,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         return ctx.triggered_id["number"] if any(clicks) else no_update
 
     for axis in ("x", "y"):
-        shown = Output(f"sweep-{axis}-values", "value")
-        app.callback(shown, Input(f"sweep-{axis}", "value"), prevent_initial_call=True)(_example)
+        example, swept = Output(f"sweep-{axis}-values", "value"), Input(f"sweep-{axis}", "value")
+        app.callback(example, swept, prevent_initial_call=True)(lambda name: PARAMETERS.get(name, ""))
 
     @app.callback(
         Output("sweep-progress", "children"),
@@ -171,10 +171,6 @@ def _add_figures(app: Dash, store: Store, sweeps: Sweeps) -> None:
         query = configuration_of(row, now, store).query()
         title = f"Explore point {clicked_number}: {row['strategy']} on {row['devices']} devices"
         return dcc.Link(title, href=f"/?{query}", className="nav-link")
-
-
-def _example(name: str) -> str:
-    return PARAMETERS.get(name, "")
 
 
 def _clicked(event: Any) -> int | None:

@@ -18,13 +18,11 @@ opening        files that are opened on any page: known by what they hold, shown
 planning       from a configuration to its cluster and its plan
 plans          every plan of a model on so many devices, ranked by the search of `compare`
 published      steps that others measured on GPUs and published, beside what was predicted of them
-recorded       a trace or a log beside the step of the controls, traces of ranks beside each other
 scenarios      the example scenarios, and the accounts of scenarios, each simulated once
 simulating     from a configuration to its outcome; every cap is checked before planning
 sizes          which batches and micro-batches a strategy can run
 splits         how a layer is split, without what makes no difference
 store          the inputs that pages can name, and configurations of them, each simulated once
-sweep_engine   the processes of one sweep, which can be ended at once
 sweeps         sweeps that run behind the pages: a grid over parameters, on the project's sweep runner
 uploads        reading what a browser sends: nothing in it may run, read a file or keep the server busy
 validations    stored validations: where they come from, and their runs in groups

@@ -10,7 +10,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.lowering.symmetry.symmetry import Symmetry
+from simulator.lowering.symmetry.symmetries import symmetries_of
 from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.workload import Profile
@@ -49,7 +49,7 @@ def is_counted(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime,
     """Whether a plan may have more than a few tasks, but equal replicas and ranks, of which one is enough to count."""
     if _most_tasks(profile, plan) <= few:
         return False
-    return next(iter(Symmetry.all_of(profile, plan, cluster, runtime, {})), None) is not None
+    return next(iter(symmetries_of(profile, plan, cluster, runtime, {})), None) is not None
 
 
 def require_size(profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime) -> None:

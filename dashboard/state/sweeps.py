@@ -1,14 +1,15 @@
 """Sweeps that run behind the pages: a grid over one or two parameters, on the project's sweep runner. No Dash here.
 
 A sweep belongs to the server, not to a page: a reload finds it again under its number. One that no page asks for is
-paused, and goes on when a page resumes it.
+paused, and goes on when a page resumes it; its processes can be ended in the middle of a point.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from math import inf
 from pathlib import Path
@@ -18,7 +19,6 @@ import partitioners
 from dashboard.state.configuration import DEGREES, NUMBERS, OWN, Configuration
 from dashboard.state.planning import batch_of, changed_cluster, tier_links
 from dashboard.state.store import Store
-from dashboard.state.sweep_engine import EndableProcesses, SweepStopped
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
@@ -27,11 +27,36 @@ from simulator.owned_files import temporary_folder
 from simulator.plan import OPTIMIZERS
 from simulator.sweep.axes import read_values
 from simulator.sweep.chart import column_title
-from simulator.sweep.evaluate import PointResult
-from simulator.sweep.points import Points, expand
+from simulator.sweep.engines import Processes
+from simulator.sweep.evaluate import PointResult, SweepContext
+from simulator.sweep.points import Point, Points, expand
 from simulator.sweep.runner import run_points
 from simulator.sweep.specification import Specification
 from simulator.sweep.sweeping import context_of
+
+
+class SweepStopped(Exception):
+    """Nobody wants the rest of a sweep, or not now."""
+
+
+class EndableProcesses(Processes):
+    """As the runner's own processes, until they are ended: then every point that is asked for raises SweepStopped."""
+
+    def __init__(self, context: SweepContext, jobs: int) -> None:
+        super().__init__(context, jobs)
+        self._ended = False
+
+    def submit(self, points: Sequence[Point]) -> Future[list[PointResult]]:
+        if self._ended:
+            raise SweepStopped
+        return super().submit(points)
+
+    def end(self) -> None:
+        """Kill the processes; the points that they were running are lost."""
+        self._ended = True
+        for process in list((self._pool._processes or {}).values()):
+            process.kill()
+
 
 MOST_POINTS = 400
 KEPT = 8

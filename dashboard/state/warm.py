@@ -1,7 +1,5 @@
 """Imported where worker processes are forked from: what a first simulation loads, they have from their start."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from dashboard.state.configuration import Configuration

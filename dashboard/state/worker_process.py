@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import tempfile
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -17,6 +16,7 @@ from typing import Any, cast
 
 from dashboard.state.simulating import Outcome, Request, simulated
 from simulator.owned_files import folder_prefix
+from simulator.sweep.engines import become_worker
 from simulator.workload import Profile
 
 Answer = Callable[[Request, Connection], tuple[str, Any]]
@@ -115,11 +115,8 @@ def _without_profile(part: Request | Outcome) -> Any:
 
 def _work(pipe: Connection, niceness: int, answer: Answer) -> None:
     """The life of a worker process: requests in, outcomes out, until the other end is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    become_worker()
     os.nice(niceness)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_after, args=(parent.join,), daemon=True).start()
     profiles: dict[str, Profile] = {}
     pipe.send(("ready", None))
     while True:
@@ -142,8 +139,3 @@ def _simulate(request: Request, pipe: Connection) -> tuple[str, Any]:
         lambda best: pipe.send(("best", _without_profile(best))),
     )
     return "done", (outcome and _without_profile(outcome), glance)
-
-
-def _end_after(parent_ended: Callable[[], None]) -> None:
-    parent_ended()
-    os._exit(1)

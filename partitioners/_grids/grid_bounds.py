@@ -30,6 +30,7 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.schedules import round_length
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.tasks.passes import pass_columns
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import OPTIMIZERS, Plan
@@ -163,7 +164,7 @@ class GridBounds:
         """With the seconds that a device computes in a block."""
         profile, plan, _ = self._of_blocks(alone, 1)
         model = ShardedModel(profile, plan)
-        columns, ends = model.pass_columns(), profile.index["norm"]
+        columns, ends = pass_columns(model), profile.index["norm"]
         first = np.cumsum([0, *(len(devices) for devices in model.devices)])
         again = {name for segment in plan.recomputed for name in segment}
         block = [i for i, layer in enumerate(profile.layers) if block_number(layer.name) == 0]

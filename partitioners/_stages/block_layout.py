@@ -39,7 +39,8 @@ def separable_units(profile: Profile) -> list[range]:
 def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
     """Runs of units, as many as `stages`, by a layout as the strategy megatron has it. Raises InputError."""
     if layout == "balanced":
-        return balanced_stages([unit_seconds(profile, unit) for unit in units], stages)
+        passes_s = [layer.forward_s + layer.backward_s for layer in profile.layers]
+        return balanced_stages([ordered_sum(passes_s[unit.start : unit.stop]) for unit in units], stages)
     return laid_out_stages(profile, units, stages, layout)
 
 
@@ -166,8 +167,3 @@ def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
     for stage in range(stages, 0, -1):
         ends.append(int(before[stage, ends[-1]]))
     return [range(first, last) for last, first in pairwise(ends)][::-1]
-
-
-def unit_seconds(profile: Profile, unit: range) -> float:
-    """Forward and backward seconds of the layers of `unit`."""
-    return ordered_sum(profile.layers[i].forward_s + profile.layers[i].backward_s for i in unit)

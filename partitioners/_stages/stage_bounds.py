@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -70,7 +69,6 @@ class _Row(NamedTuple):
     leaving: tuple[tuple[int, int], ...]
 
 
-@lru_cache(maxsize=64)
 def _rows(layers: int, edges: tuple[tuple[int, int], ...]) -> tuple[tuple[_Row, ...], Ints, Ints]:
     """The layers in rows, the edges inside these and the layers that these leave."""
     readers, inputs = (Counter(end[side] for end in edges) for side in (0, 1))

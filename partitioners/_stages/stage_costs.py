@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -81,7 +81,6 @@ def measured_costs(
     crossing = crossing_bytes(profile) * (microbatch_size / profile.batch_size)
     routes = _neighbours(cluster.workers, group)
     over = paths(routes, cluster)
-    bandwidth_bytes_per_s, latency_s = cache(cluster.bandwidth_bytes_per_s), cache(cluster.latency_s)
 
     @cache
     def stage_s(device: int, replicas: int) -> Floats:
@@ -91,8 +90,8 @@ def measured_costs(
         if len(members) == 1:
             return _stage_seconds(profile, samples, speed)
         pairs = around(members)
-        slowest = min(bandwidth_bytes_per_s(*pair) for pair in pairs)
-        return replicated_s(len(members), samples, speed, slowest, max(latency_s(*pair) for pair in pairs))
+        slowest = min(cluster.bandwidth_bytes_per_s(*pair) for pair in pairs)
+        return replicated_s(len(members), samples, speed, slowest, max(cluster.latency_s(*pair) for pair in pairs))
 
     @cache
     def replicated_s(members: int, samples: int, speed: float, bandwidth: float, latency: float) -> Floats:
@@ -110,7 +109,6 @@ def measured_costs(
     return Costs(stage_s, lambda ways: shared_s(ways * group))
 
 
-@lru_cache(maxsize=256)
 def _neighbours(workers: int, group: int) -> tuple[Route, ...]:
     """For each group of devices a message to its first from the device before it, round them all, and one back."""
     return tuple(

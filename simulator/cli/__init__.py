@@ -2,8 +2,9 @@
 
 A file that does not start with "_" is a command; its name, without a trailing underscore, is what the user types,
 and the first line of its docstring is its help. It exposes `add_arguments(parser)`, which declares each with
-`one_line_parser.option`, and `run(args) -> int`, or, if it parses for itself, `main(argv) -> int`. Only the command
-that was typed is imported, and commands import what they need inside functions, so that help is quick.
+`one_line_parser.option`, and `run(args)`, which returns an exit code where it may not be 0; or, if it parses for
+itself, `main(argv) -> int`. Only the command that was typed is imported, and commands import what they need inside
+functions, so that help is quick.
 
 Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one line on stderr), 130 Ctrl-C.
 """
@@ -136,7 +137,7 @@ def _dispatch(argv: list[str]) -> int:
     args = parse(argv)
     _check_outputs(args)
     with _time_limit(args.timeout_s):
-        code = int(args.run(args))
+        code = int(args.run(args) or 0)
     to_read = not getattr(args, "json", False) and "-" not in (getattr(args, name, None) for name in OUTPUTS)
     _say_slow_engine(sys.stdout if to_read else sys.stderr)
     return code

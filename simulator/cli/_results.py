@@ -46,17 +46,18 @@ def check_outputs(paths: Sequence[Path]) -> None:
 
 def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> None:
     """Write rows or chart to each path."""
-    from simulator.sweep import export, pictures
+    from simulator.files import write_text_atomic
+    from simulator.sweep import export
 
     for path in paths:
         if path.suffix == ".csv":
-            export.write_csv(rows, path)
+            write_text_atomic(path, export.csv_text(rows))
         elif path.suffix == ".parquet":
             export.write_parquet(rows, path)
         elif path.suffix == ".html":
-            pictures.write_html(chart, path)
+            export.write_html(chart, path)
         else:
-            pictures.write_png(chart, path)
+            export.write_png(chart, path)
 
 
 def print_points(title: str, rows: Sequence[Row], top: int, sought: Sequence[str]) -> None:

@@ -65,7 +65,7 @@ AS_EXPECTED, SLOWER, TOO_FAST, FASTER = (
 )  # fmt: skip
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     """Print the verdict on args.recorded, or on the numbers beside it, for the run that was started."""
     from simulator.cli import _printing
 
@@ -76,22 +76,19 @@ def run(args: argparse.Namespace) -> int:
         from dataclasses import asdict
 
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
-        return 0
+        return
     say(*verdict_lines(planned, verdict))
-    return 0
 
 
 def read_log_or_numbers(args: argparse.Namespace) -> RunLog:
     """The log, or one step of the number given. Raises InputError where there are both or neither."""
     from simulator.readers._log import RunLog, read_log
-    from simulator.readers._times import times_alone
 
     said = {"step_s": args.step_time, "device_tokens_per_s": args.tokens_per_s, "device_tflops": args.tflops,
              "mfu": args.mfu and (args.mfu / 100 if args.mfu > 1.5 else args.mfu)}  # fmt: skip
     numbers = {kind: value for kind, value in said.items() if value is not None}
     if args.recorded and not numbers:
-        path = Path(args.recorded)
-        return times_alone(path) or read_log(path)
+        return read_log(Path(args.recorded))
     if args.recorded or len(numbers) != 1:
         raise InputError("give a log, or one of --step-time, --tokens-per-s, --tflops and --mfu")
     kind, value = next(iter(numbers.items()))

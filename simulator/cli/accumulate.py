@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _strategy.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.cli import _printing
     from simulator.studies.accumulation import best, choices
@@ -56,11 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, *notes)
-        return 0
+        return
     devices = "1 device" if cluster.workers == 1 else f"{cluster.workers} devices"
     title = f"{profile.model} on {devices} of {cluster.name}, batch {fastest.plan.batch_size}"
     _print(candidates, fastest, title, notes)
-    return 0
 
 
 def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequence[str]) -> None:

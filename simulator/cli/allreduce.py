@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print when every device begins and ends as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _printing
     from simulator.studies.by_message import all_reduce_by_message, collectives_by_message
 
@@ -48,9 +48,8 @@ def run(args: argparse.Namespace) -> int:
              "lockstep_s": row.lockstep_s} for row in rows
         ]  # fmt: skip
         _printing.print_json({"size_bytes": size_bytes, "collectives": plain}, "")
-        return 0
+        return
     _print(rows, f"{units.format_bytes(size_bytes)} on {cluster.workers} devices of {cluster.name}")
-    return 0
 
 
 def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--by COLUMN", "with a line each (default: strategy)", default="strategy")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _printing
     from simulator.sweep import queries
     from simulator.sweep.chart import chart, chart_text
@@ -48,13 +48,12 @@ def run(args: argparse.Namespace) -> int:
     _results.write_outputs(args.output, rows, picture)
     if args.json:
         _printing.print_json(_plain(rows, groups, leads, bool(args.across)))
-        return 0
+        return
     if not rows:
         print("no point ran, fits into memory and meets --where")
-        return 0
+        return
     _print(args, ranked, groups, leads, objective)
     print(chart_text(picture))
-    return 0
 
 
 def _without_cost(args: argparse.Namespace) -> bool:

@@ -33,6 +33,7 @@ from simulator.units import format_longer, format_time
 if TYPE_CHECKING:
     from simulator.report.interval import StepInterval
     from simulator.run import Run
+    from traces.imports._aligned_ranks import AlignedRanks
     from traces.imports._recorded_phases import RecordedPhases
 
 
@@ -49,17 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser, required=False)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     if _started_run.is_asked(args):
         from simulator.cli import _run_verdict
 
         if args.plan:
             raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
-        return _run_verdict.run(args)
+        _run_verdict.run(args)
+        return
     if args.recorded and not args.plan and Path(args.recorded).is_dir():
-        from simulator.cli import _rank_check
-
-        return _rank_check.run(args)
+        _check_ranks(args)
+        return
     if not (args.recorded and args.plan):
         raise InputError("say what ran: a trace or log and a plan, or --launch, --config or --model")
     from simulator.report.step_causes import step_causes
@@ -89,7 +90,6 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         _print(recorded, predicted, done, device, interval)
-    return 0
 
 
 def _device(rank: int | None, recorded: RecordedPhases, done: Run) -> int:
@@ -135,3 +135,64 @@ def _by_cause(
     for cause, words in alone(predicted, longer_s).items():
         table.add_row(cause, format_time(predicted[cause]), f"{predicted[cause] / total:.1%}", words)
     return table
+
+
+def _check_ranks(args: argparse.Namespace) -> None:
+    """What a folder of traces, one per rank, says of a step: who is late, what is waiting, what would shorten it."""
+    from simulator.cli import _effects
+    from traces.imports._aligned_ranks import align_ranks
+    from traces.imports._ranks import read_ranks
+
+    _effects.refuse(_effects.typed(args) - {"json"}, "has no effect on a folder of traces; leave it out")
+    with _printing.progress() as progress:
+        aligned = align_ranks(read_ranks(Path(args.recorded), progress))
+    if args.json:
+        _printing.print_json(_plain(aligned))
+    else:
+        _print_ranks(aligned)
+
+
+def _plain(aligned: AlignedRanks) -> dict[str, object]:
+    from traces.imports._rank_verdict import changes
+
+    ranks = [
+        {
+            "rank": rank,
+            "compute_s": aligned.of_rank_s(rank, gaps=False),
+            "gap_s": aligned.of_rank_s(rank, gaps=True),
+            "waited_s": aligned.waited_s[rank],
+            "waited_for_s": aligned.waited_for_s[rank],
+            "arrives_last": aligned.arrives_last[rank],
+        }
+        for rank in aligned.ranks
+    ]
+    return {
+        "recorded_s": aligned.timeline.step_s,
+        "replayed_s": aligned.replayed_s(),
+        "collectives": len(aligned.meetings),
+        "collectives_s": sum(each.seconds for each in aligned.meetings),
+        "clock_error_s": aligned.clock_error_s,
+        "ranks": ranks,
+        "changes_s": changes(aligned),
+    }
+
+
+def _print_ranks(aligned: AlignedRanks) -> None:
+    from traces.imports._rank_verdict import answer, changed
+
+    say(*answer(aligned))
+    print()
+    table = _tables.new_table("rank", "computes", "gaps", "waits", "arrives last", last="others wait for it")
+    for rank in aligned.ranks:
+        table.add_row(
+            str(rank), *(format_time(aligned.of_rank_s(rank, gaps=gaps)) for gaps in (False, True)),
+            format_time(aligned.waited_s[rank]), f"{aligned.arrives_last[rank]}x",
+            format_time(aligned.waited_for_s[rank]),
+        )  # fmt: skip
+    _tables.print_table(table)
+    say("gaps: nothing runs on the GPU, which waits for nobody but its host")
+    say(*changed(aligned))
+    say(
+        f"replayed as recorded {format_time(aligned.replayed_s())}; on one clock collectives end within "
+        f"{format_time(aligned.clock_error_s)} of each other",
+    )

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print the clusters, or the one, as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.cli import _listings, _printing
     from simulator.network import catalogue
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
             _printing.print_json({"clusters": [files.plain(preset) for preset in presets]})
         else:
             _listings.print_presets(presets)
-        return 0
+        return
     cluster = catalogue.read_cluster(args.cluster, devices=args.devices, servers=args.servers or 0)
     if args.output:
         catalogue.write_cluster(cluster, args.output, catalogue.read_runtime(args.cluster))
@@ -40,4 +40,3 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(files.plain(cluster))
     elif args.output != "-":
         _listings.print_cluster(cluster)
-    return 0

@@ -17,12 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "shell", "which shell", choices=SHELLS)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import cli
 
     options = {name: cli.options_of(name) for name in cli.commands()}
     print(_fish(options) if args.shell == "fish" else _bash(options, args.shell))
-    return 0
 
 
 def _bash(options: dict[str, list[str]], shell: str) -> str:

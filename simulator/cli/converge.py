@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print what was measured as JSON; progress on stderr")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     with needing("torch", "converge"):
         from traces.convergence.curve_measurement import converge
     from simulator.cli import _printing
@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"output": args.output, "model": curves.model, "trials": len(curves.trials)})
     else:
         print(f"wrote {args.output}: {len(curves.trials)} trials")
-    return 0
 
 
 def doublings(text: str) -> tuple[int, ...]:

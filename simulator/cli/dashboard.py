@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--port PORT", "port to listen on (default 8050; 0 takes a free one)", _values.whole, default=8050)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from dashboard.app import serve
     from dashboard.state.scenarios import shipped_scenarios
     from dashboard.state.store import Store, bundled, given_cards, opened_name
@@ -44,7 +44,6 @@ def run(args: argparse.Namespace) -> int:
         cards=given_cards(args.profiles), first=opened_name(args.profiles[0]) if args.profiles else "",
     )  # fmt: skip
     serve(store, args.host, args.port, path=_first_page(store, args))
-    return 0
 
 
 def _check_together(args: argparse.Namespace) -> None:

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print both steps and the critical path as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     with needing("torch", "execute"):
         from traces.capture.recorded_steps import RECORDED
         from traces.lab import namespaces, shaped_network
@@ -97,7 +97,6 @@ def run(args: argparse.Namespace) -> int:
     expected_s = expected_step_s(profile, cluster, plan, runtime=runtime) or done.report.step_s
     comparison = compare(done.graph, done.timeline, execution.timeline)
     (_print_json if args.json else _print)(execution, comparison, expected_s)
-    return 0
 
 
 def _print(execution: Execution, comparison: Comparison, expected_s: float) -> None:

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser, required=False)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _explaining, _printing
     from simulator.studies.explain import explain
 
@@ -28,4 +28,3 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json(_explaining.explanation_json(explanation, done))
     else:
         _explaining.print_explanation(explanation, profile, done)
-    return 0

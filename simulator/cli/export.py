@@ -48,14 +48,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print what was written, and not as planned, as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.cli import _planned, _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
     plan = files.read_plan(args.plan)
     if args.to == TRACES:
-        return _write_traces(plan, args)
+        _write_traces(plan, args)
+        return
     require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
     settings = _planned.made_by(plan) if _planned.says_how_made(plan) else None
     profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
@@ -82,12 +83,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         written = {"output": args.output, "runtime": args.to, "devices": shape.devices, "not_as_planned": lines}
         _printing.print_json(written)
-        return 0
-    say(*(f"not as planned: {line}" for line in lines), stream=sys.stderr)
-    return 0
+    else:
+        say(*(f"not as planned: {line}" for line in lines), stream=sys.stderr)
 
 
-def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
+def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
     """A trace for each rank asked for, as plan.RANK.et, and its process groups. Raises InputError."""
     import json
 
@@ -110,7 +110,6 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> int:
         _printing.print_json(written)
     else:
         say(f"{folder}: plan.RANK.et of {len(ranks)} of {traces.ranks} ranks, and comm_groups.json")
-    return 0
 
 
 def _ranks(asked: str | None, ranks: int) -> range:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(curves, "--cluster-output FILE", "cluster to write (YAML)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from dataclasses import replace
 
     from simulator import files
@@ -81,4 +81,3 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"written": written, "remarks": imported.remarks})
     else:
         say("\n".join([*(f"{path}: {what}" for path, what in written.items()), *imported.remarks]))
-    return 0

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(fitting, "--stack-output FILE", "training stack to write (JSON)")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.language_models.card_files import cards, read_card
     from simulator.language_models.training_stack import nearest_stack, read_stack
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     if args.card is None:
         if not args.calibrate:
             say("\n".join(read_card(name).described() for name in cards()))
-        return 0
+        return
     card = read_card(args.card)
     if args.sequence:
         card = replace(card, sequence=args.sequence)
@@ -76,7 +76,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{card.described()}\n{card.source}")
         if card.not_counted:
             say(f"not counted of its configuration: {', '.join(card.not_counted)}")
-    return 0
 
 
 def _calibrated(stack: TrainingStack, args: argparse.Namespace) -> TrainingStack:

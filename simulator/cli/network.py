@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print the points as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _printing
     from simulator.language_models.card_files import is_card
     from simulator.run import step_seconds
@@ -81,7 +81,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(profile, title, points, enough, unlimited, rows)
         print(f"\n{chart_text(picture, height=9)}")
-    return 0
 
 
 def _checked(cluster: Cluster) -> Cluster:

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--y COLUMN", "default peak_memory_bytes", default="peak_memory_bytes")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator.cli import _printing
     from simulator.sweep import queries
     from simulator.sweep.chart import chart, chart_text
@@ -38,10 +38,9 @@ def run(args: argparse.Namespace) -> int:
     _results.write_outputs(args.output, front, picture)
     if args.json:
         _printing.print_json({"points": front})
-        return 0
+        return
     if not front:
         print("no point ran, fits into memory and meets --where")
-        return 0
+        return
     _results.print_points(f"{len(front):,} of {len(ranked):,}", front, args.top, (args.x, args.y))
     print(chart_text(picture))
-    return 0

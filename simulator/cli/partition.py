@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _strategy.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     import partitioners
     from simulator import files
     from simulator.cli import _explaining, _printing
@@ -51,4 +51,3 @@ def run(args: argparse.Namespace) -> int:
         )
     else:
         _explaining.print_partition(profile, done, args.output, _effects.notes(args, [done.report], cluster))
-    return 0

@@ -11,7 +11,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print them as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.cli import _listings, _printing
 
@@ -25,4 +25,3 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"profiles": rows})
     else:
         _listings.print_profiles(profiles)
-    return 0

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print plan figures, bound and tally as JSON instead")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
     from simulator.cli import _printing
 
@@ -52,7 +52,6 @@ def run(args: argparse.Namespace) -> int:
         _print_json(searching)
     else:
         _print(searching, args.plan_out)
-    return 0
 
 
 def searched(args: argparse.Namespace, budget_s: float, progress: Callable[[str], None] | None) -> PlanSearch:

@@ -44,14 +44,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _strategy.add_arguments(parser)
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from simulator import files
 
     _effects.check_step(args)
     if args.plan:
         _effects.check_plan_file(args)
     if _started_run.is_asked(args):
-        return _of_started(args)
+        _of_started(args)
+        return
     if not (args.plan or args.strategy):
         raise InputError("plan is not said: one of --strategy, --plan, --launch and --config is required")
     profile = _options.read_profile(args)
@@ -59,10 +60,10 @@ def run(args: argparse.Namespace) -> int:
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
     _effects.check_schedule(args, plan)
-    return _print(args, profile, cluster, plan, _options.read_runtime(args, profile))
+    _print(args, profile, cluster, plan, _options.read_runtime(args, profile))
 
 
-def _of_started(args: argparse.Namespace) -> int:
+def _of_started(args: argparse.Namespace) -> None:
     """The step of a run that others started."""
     if args.plan or args.strategy:
         raise InputError("--launch and --config say the plan; leave --plan and --strategy out")
@@ -72,10 +73,10 @@ def _of_started(args: argparse.Namespace) -> int:
     unread = (f"not counted: {each}" for each in planned.started.unread)
     say(planned.started.described(), *unread, stream=sys.stderr)
     run = planned.simulated
-    return _print(args, run.profile, run.cluster, run.plan, run.runtime)
+    _print(args, run.profile, run.cluster, run.plan, run.runtime)
 
 
-def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> int:
+def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> None:
     """The step of a plan, its files and its report."""
     from simulator import files
     from simulator.cli import _answers, _printing
@@ -109,7 +110,6 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
             verbose=args.verbose,
         )
         _printing.print_report(report, plan.schedule, cluster, interval, shown)
-    return 0
 
 
 def _noise(args: argparse.Namespace) -> Noise:

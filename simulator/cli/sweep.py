@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simulator.sweep.points import Points
     from simulator.sweep.sweeping import Pace
 
+
 SAMPLE_POINTS, SAMPLE_S, SHOWN = 8, 5.0, 5
 
 
@@ -41,20 +42,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print the summary as JSON")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     import partitioners
     from simulator.cli import _printing
     from simulator.sweep.points import expand
-    from simulator.sweep.progress import Progress
     from simulator.sweep.specification import read_specification
-    from simulator.sweep.sweeping import run_sweep
+    from simulator.sweep.sweeping import Progress, run_sweep
 
     if not args.output and not args.dry_run:
         raise InputError("output is missing: name a folder with --output, or only look with --dry-run")
     options = {name: tuple(partitioners.options(name)) for name in partitioners.strategies()}
     points = expand(read_specification(args.sweep), options)
     if args.dry_run:
-        return _dry_run(points, args)
+        _dry_run(points, args)
+        return
     folder, start = Path(args.output), partial(_engine, args=args)
     try:
         with _printing.progress() as show:
@@ -63,7 +64,6 @@ def run(args: argparse.Namespace) -> int:
         print(f"\nstopped; go on with: shardscope sweep {args.sweep} --output {folder} --resume", file=sys.stderr)
         raise
     _print_summary(folder, len(points.points), pace, args.json)
-    return 0
 
 
 def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
@@ -74,13 +74,12 @@ def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
     return Processes(context, args.jobs)
 
 
-def _dry_run(points: Points, args: argparse.Namespace) -> int:
+def _dry_run(points: Points, args: argparse.Namespace) -> None:
     """Say how many points there are and, from a few of them spread over the sweep, how long they take."""
     import partitioners
     from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
-    from simulator.sweep.progress import clock
-    from simulator.sweep.sweeping import context_of
+    from simulator.sweep.sweeping import clock, context_of
 
     context, count = context_of(points, partitioners.make_plan), len(points.points)
     began, tried = perf_counter(), 0
@@ -93,16 +92,15 @@ def _dry_run(points: Points, args: argparse.Namespace) -> int:
     first = [{"number": point.number, **point.values} for point in points.points[:SHOWN]]
     if args.json:
         _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first})
-        return 0
+        return
     say(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)")
     _results.print_rows("first", first, points.names)
-    return 0
 
 
 def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.cli import _printing
-    from simulator.sweep.progress import clock
     from simulator.sweep.results_table import stage_seconds, status_counts
+    from simulator.sweep.sweeping import clock
 
     counts, seconds = status_counts(folder), stage_seconds(folder)
     if as_json:

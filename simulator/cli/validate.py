@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--list", "print the names of the runs and end")
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     with needing("torch", "validate"):
         from traces.validation import validate
     from simulator.cli import _printing
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
             _printing.print_json({"runs": names})
         else:
             print("\n".join(names))
-        return 0
+        return
     outcomes = validate.validate(
         cases,
         folder,
@@ -78,9 +78,8 @@ def run(args: argparse.Namespace) -> int:
             for x in outcomes
         ]
         _printing.print_json({"runs": rows, "summary": asdict(summary)})
-        return 0
+        return
     print_outcomes(outcomes, args.rounds)
-    return 0
 
 
 def _summary_lines(summary: Summary, outcomes: Sequence[ValidatedRun], rounds: int) -> Iterator[str]:

@@ -4,8 +4,7 @@ columns            what both run, as numpy columns; graph_checks refuses what no
 reference          SimPy: devices and network; the order of events is defined here
   run_context        clock and shared capacities of a run
   device_queues      ready tasks by device
-  transfer_steps     a transfer's way from ready to ended
-  rendezvous_lines, overlap, core_work, busy_hosts      only where the runtime asks for them
+  transfer_steps     a transfer's way from ready to ended, and what a runtime may ask for on it
 compiled           the same in C, used where a compiler or a wheel has made it
   compiled_room      what it works in
   compiled.c         the loop

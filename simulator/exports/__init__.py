@@ -1,7 +1,6 @@
 """A plan as a script or a configuration of a runtime that others wrote. This folder is the registry of `export --to`.
 
 launch       a grid of a card as a runtime's command line, checked before it is printed
-pinned_arguments  which arguments a runtime has, at which version; pinned/
 plan_shape   what a plan is in the words of these runtimes: data, tensor and pipeline degrees; and what they leave out
 script       the parts that scripts share
 ddp          DistributedDataParallel, as a script

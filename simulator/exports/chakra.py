@@ -3,12 +3,17 @@
 Ranks that run alike are lowered and simulated once; each gets the tasks of the rank that stands for it, with its own
 peers. Nodes are numbered in the order in which the simulated step begins them, and computing waits for the computing
 before it, as a device runs one task at a time. Microseconds are whole in this format: a rank's add up to its own.
+
+A file (schema/protobuf/et_def.proto of mlcommons/chakra) is a list of messages, each behind its length: the metadata,
+then nodes. Of protobuf's wire format this takes whole numbers and what has a length; a field is its number and one of
+these two kinds, then the value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -16,7 +21,6 @@ import numpy as np
 from simulator.cluster import Cluster
 from simulator.engine import simulate
 from simulator.errors import require
-from simulator.exports._chakra_nodes import COLLECTIVES, NodeType, metadata, node
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
 from simulator.network.collective_times import sent_share
@@ -24,6 +28,81 @@ from simulator.plan import Plan
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Ints, Kind, Route, TaskGraph
 from simulator.workload import Profile
+
+VERSION = "0.0.4"
+_WHOLE, _LONG = 0, 2
+_ATTRIBUTE_FIELDS = {"bool": 27, "int32": 7, "int64": 9, "string": 29}
+ATTRIBUTES = {
+    "is_cpu_op": "bool", "num_ops": "int64", "comm_type": "int64", "comm_size": "int64", "comm_src": "int32",
+    "comm_dst": "int32", "comm_tag": "int32", "pg_name": "string",
+}  # fmt: skip
+"""What the schema's readers know of a node, and as which type."""
+
+
+class NodeType(IntEnum):
+    """Of a node."""
+
+    COMPUTE = 4
+    SEND = 5
+    RECEIVE = 6
+    COLLECTIVE = 7
+
+
+COLLECTIVES = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7}
+"""Numbers of the collectives."""
+
+
+def metadata() -> bytes:
+    """The first message of a file."""
+    return _behind_length(_text(1, VERSION))
+
+
+def node(
+    number: int, name: str, kind: NodeType, after: Iterable[int], duration_us: int, attributes: Mapping[str, int | str]
+) -> bytes:
+    """A node that waits for the nodes `after`; attributes: those of ATTRIBUTES."""
+    waits = b"".join(map(_number, after))
+    return _behind_length(
+        b"".join([
+            _whole(1, number),
+            _text(2, name),
+            _whole(3, kind),
+            _field(5, waits) if waits else b"",  # a list of numbers is packed
+            _whole(7, duration_us),
+            *(_field(10, _attribute(name, value)) for name, value in attributes.items()),
+        ])
+    )  # fmt: skip
+
+
+def _attribute(name: str, value: int | str) -> bytes:
+    field = _ATTRIBUTE_FIELDS[ATTRIBUTES[name]]
+    return _text(1, name) + (_text(field, value) if isinstance(value, str) else _whole(field, value))
+
+
+def _whole(field: int, value: int) -> bytes:
+    return _number(field << 3 | _WHOLE) + _number(value)
+
+
+def _text(field: int, value: str) -> bytes:
+    return _field(field, value.encode())
+
+
+def _field(field: int, content: bytes) -> bytes:
+    return _number(field << 3 | _LONG) + _behind_length(content)
+
+
+def _behind_length(content: bytes) -> bytes:
+    return _number(len(content)) + content
+
+
+def _number(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; the eighth says that more follow."""
+    parts = bytearray()
+    while value > 127:
+        parts.append(value & 127 | 128)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
 
 
 @dataclass(frozen=True, kw_only=True)

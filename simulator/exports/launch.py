@@ -1,4 +1,5 @@
-"""How a runtime is told a grid: a command line with every degree in its place, checked before it is printed.
+"""How a runtime is told a grid: a command line with every degree in its place, checked before it is printed; and the
+arguments that a runtime takes, by name, at the version that our lines are made for.
 
 Data, checkpoints, learning rate and logging are left to the user.
 """
@@ -7,13 +8,34 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from typing import Literal
 
+from simulator import file_gate
 from simulator.errors import InputError, require_name
-from simulator.exports.pinned_arguments import pinned
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A version of a runtime, and its arguments as its source code names them."""
+
+    runtime: str
+    version: str
+    arguments: frozenset[str]
+
+
+@cache
+def pinned(runtime: str) -> Pinned:
+    """Of "megatron", "nanotron" or "torchtitan"."""
+    text = (resources.files("simulator.exports") / "pinned" / f"{runtime}.json").read_text("utf-8")
+    content = file_gate.json_content(text)
+    arguments = frozenset(content["arguments"].split())
+    return Pinned(runtime=content["runtime"], version=content["version"], arguments=arguments)
+
 
 LAUNCHED = ("megatron", "nanotron", "torchtitan", "fsdp2")
 """The runtimes that train a card."""

@@ -10,6 +10,7 @@ from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Sharding
+from simulator.plan_rules import require_placed
 from simulator.workload import Profile
 
 
@@ -39,7 +40,7 @@ class PlanShape:
 
 def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
     """The shape of a plan. Raises InputError where it is not of this profile or not regular, naming the first layer."""
-    plan.check_layers(profile)
+    require_placed(profile, plan)
     stages = _stages(profile, plan)
     homes = [plan.placements[names[0]].devices for names in stages]
     if len({len(home) for home in homes}) > 1:

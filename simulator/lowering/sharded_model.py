@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import groupby
+from functools import cached_property
 
 import numpy as np
 
@@ -120,16 +119,10 @@ class ShardedModel:
 
     def shares(self, shared: Bucket | Replicas) -> int:
         """Among how many devices each state of a bucket or piece is shared out."""
-        states, key = self.plan.states, (shared.devices, shared.alike)
+        states = self.plan.states
         if not states.stage:
             return 1
-        if key not in self._shares:
-            self._shares[key] = states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
-        return self._shares[key]
-
-    @cached_property
-    def _shares(self) -> dict[Hashable, int]:
-        return {}
+        return states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
 
     @property
     def sums_per_step(self) -> int:
@@ -296,22 +289,3 @@ class ShardedModel:
         """(saved, output, working) bytes of each shard of one micro-batch, shape (3, shards)."""
         reduce = self.placements[position].reduce
         return pass_costs.pass_bytes(self.profile, position, self.shard_elements(position), reduce)
-
-    def pass_columns(self) -> Floats:
-        """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
-        (saved, output, working, kept) bytes, see `pass_costs`, shape (6, shards of all layers).
-
-        A run of layers that are cut alike shares the answer, in all plans of a profile.
-        """
-        cut_of = {id(each): (each.shape, each.samples) for each in self.plan.distinct_placements}
-        cuts, runs = [cut_of[id(sharding)] for sharding in self.placements], []
-        for (shape, samples), run in groupby(range(len(cuts)), key=cuts.__getitem__):
-            positions = tuple(run)
-            key = ("pass_columns", positions[0], positions[-1], self.plan.microbatch_size, shape, samples)
-            shards = math.prod(shape) * len(positions)
-            runs.append(self.profile.kept.get(key, partial(self._pass_columns, positions), shards))
-        return np.concatenate(runs, axis=1)
-
-    def _pass_columns(self, positions: Sequence[int]) -> Floats:
-        columns = [np.concatenate([self.pass_seconds(i), self.pass_bytes(i)]) for i in positions]
-        return np.concatenate(columns, axis=1)

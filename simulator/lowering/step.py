@@ -17,7 +17,8 @@ from simulator.errors import InputError
 from simulator.lowering import schedules
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry.equal_links import fits
-from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
+from simulator.lowering.symmetry.symmetries import symmetries_of
+from simulator.lowering.symmetry.symmetry import AsymmetryError
 from simulator.lowering.tasks.backward_tasks import BackwardTasks
 from simulator.lowering.tasks.buffer_broadcast import add_broadcast
 from simulator.lowering.tasks.equal_ranks import keep_first_ranks
@@ -99,7 +100,7 @@ def lower_once(
     """
     plan.check(profile, cluster)
     alike = not plan.synchronisation.broadcast_bytes  # else one replica sends what the others receive
-    for symmetry in Symmetry.all_of(profile, plan, cluster, runtime, stragglers or {}) if alike else ():
+    for symmetry in symmetries_of(profile, plan, cluster, runtime, stragglers or {}) if alike else ():
         model = ShardedModel(profile, symmetry.plan, symmetry)
         try:
             graph = symmetry.joint(_lowered(model, cluster, runtime))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from simulator.readers._log_lines import interruption, metrics, number_of, parameters_in, worth_a_look
+from simulator.units import parse_time
 
 MOST_STEPS = 2_000_000
 LONGEST_LINE = 20_000
@@ -27,6 +29,7 @@ COLUMNS = {
     "loss": "loss", "time_metrics/end_to_end(s)": "step_s",
 }  # fmt: skip
 """Of a CSV, what is read of each."""
+_SPACED_UNIT = re.compile(r"(?<=[0-9.])[ \t]+(?=(ns|us|µs|ms|s)\b)")
 SPEEDS = ("step_s", "device_tokens_per_s", "tokens_per_s", "samples_per_s", "steps_per_s", "device_tflops", "mfu")
 """What says how long a step took, the most direct first."""
 
@@ -93,7 +96,25 @@ def steady(steps_s: Sequence[float], marks: Sequence[str] = ()) -> SteadySteps:
 
 
 def read_log(path: Path) -> RunLog:
-    """The steps in a log, line by line. Raises InputError where it has none, saying what was recognised; OSError."""
+    """The steps in a log, or in a file of times alone ("412ms 405 ms 0.44s"). Raises InputError where it has none,
+    saying what was recognised; OSError."""
+    times_s = _times_alone(path)
+    return RunLog(kind="step_s", speeds=times_s) if times_s else _read_lines(path)
+
+
+def _times_alone(path: Path) -> tuple[float, ...]:
+    """The times in a file that holds nothing else; none where it holds something else."""
+    with path.open("rb") as file:
+        text = file.read(1 << 20).decode("utf-8", "replace")
+    try:
+        times_s = tuple(parse_time(word) for word in re.split(r"[\s,;]+", _SPACED_UNIT.sub("", text)) if word)
+    except InputError:
+        return ()
+    return times_s if min(times_s, default=0.0) > 0 else ()
+
+
+def _read_lines(path: Path) -> RunLog:
+    """The steps in a log, line by line."""
     rows = _of_table(path) if path.suffix == ".csv" else _of_lines(path)
     steps: list[dict[str, float]] = []
     marks: list[str] = []

@@ -31,8 +31,6 @@ class StartedRun:
     precision: str = "bf16"
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
-    ignored: int = 0
-    """How many other arguments were not read."""
 
     def described(self) -> str:
         """In one line."""
@@ -106,14 +104,11 @@ class Options:
             raise InputError(f"{self._where}: {names[0]} is {text or 'missing'}: it is a whole number")
         return int(text.replace("_", ""))
 
-    def left(self, matters: re.Pattern[str]) -> tuple[tuple[str, ...], int]:
-        """Those not read that may change a step, with their values, and how many others there are."""
-        unread = [name for name in self._options if name not in self._read]
-        named = [
-            name for name in unread if matters.search(name) and self._options[name][:1] not in (("false",), ("none",))
-        ]
-        texts = tuple(" ".join((name, *self._options[name])) for name in sorted(named))
-        return texts, len(unread) - len(named)
+    def left(self, matters: re.Pattern[str]) -> tuple[str, ...]:
+        """Those not read that may change a step, with their values."""
+        unread = {name: words for name, words in self._options.items() if name not in self._read}
+        told = {name: words for name, words in unread.items() if words[:1] not in (("false",), ("none",))}
+        return tuple(" ".join((name, *told[name])) for name in sorted(told) if matters.search(name))
 
 
 def count_in(section: Mapping[str, Any], name: str, default: int | None = None) -> int:

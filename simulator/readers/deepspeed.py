@@ -36,5 +36,4 @@ def read(source: Source) -> StartedRun:
         grid=replace(grid, zero_stage=stage if isinstance(stage, int) and grid.data > 1 else 0),
         precision=halves[0] if halves else "fp32",
         unread=tuple(unread),
-        ignored=len(content.keys() - {*KEYS, "bf16", "fp16"}),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from simulator.errors import InputError, UnknownNameError, require
-from simulator.exports.pinned_arguments import pinned
+from simulator.exports.launch import pinned
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import LatentAttention, ModelCard
 from simulator.readers._source import Options, Source, StartedRun, grid_of
@@ -64,11 +64,8 @@ def read(source: Source) -> StartedRun:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
     own.has(*HARMLESS)
-    unread, ignored = own.left(CHANGES)
-    return StartedRun(
-        runtime="megatron", card=card, grid=grid, precision=precision, unread=unread + _foreign(options),
-        ignored=ignored,
-    )  # fmt: skip
+    unread = own.left(CHANGES) + _foreign(options)
+    return StartedRun(runtime="megatron", card=card, grid=grid, precision=precision, unread=unread)
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:

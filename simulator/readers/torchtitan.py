@@ -63,16 +63,10 @@ def read(source: Source) -> StartedRun:
         ours = next((name for name, theirs in SCHEDULES.items() if theirs == schedule), "")
         usual = ours in ("1f1b", "interleaved")
         grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline), schedule="" if usual else ours)
-    unread, ignored = own.left(CHANGES)
+    unread = own.left(CHANGES)
     if pipeline > 1 and schedule not in SCHEDULES.values():
         unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
-    return StartedRun(
-        runtime="torchtitan",
-        card=replace(card, sequence=sequence),
-        grid=grid,
-        unread=unread,
-        ignored=ignored,
-    )
+    return StartedRun(runtime="torchtitan", card=replace(card, sequence=sequence), grid=grid, unread=unread)
 
 
 def _card(own: Options, source: Source) -> ModelCard:

@@ -64,12 +64,6 @@ def _row_by_row(latest: Sequence[Any], before: Sequence[Any], rounds: int) -> Se
     return DeferredRows(len(latest), rows)
 
 
-def _added_shares(
-    latest: Callable[[Floats], Shares], before: Callable[[Floats], Shares], rounds: int
-) -> Callable[[Floats], Shares]:
-    return partial(_shares, latest, before, rounds)
-
-
 def _shares(
     latest: Callable[[Floats], Shares], before: Callable[[Floats], Shares], rounds: int, carried: Floats
 ) -> Shares:
@@ -89,7 +83,7 @@ RULES: Mapping[type, Mapping[str, Rule]] = {
         "static_bytes": _same,
         "communication": extrapolated,
         "carried_bytes": _added,
-        "shares": _added_shares,
+        "shares": lambda latest, before, rounds: partial(_shares, latest, before, rounds),
         "critical_path_s": _added,
         "tasks": _added,
         "layers": _row_by_row,

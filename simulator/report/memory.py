@@ -8,7 +8,7 @@ from simulator.cluster import Cluster
 from simulator.engine import engine_name
 from simulator.engine.compiled import compiled_peaks
 from simulator.memory_fit import BORDER, Fit
-from simulator.report.time_spans import in_rows, rows_of_equal_length
+from simulator.report.time_spans import of_each_owner
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_bytes
@@ -57,12 +57,9 @@ def _peaks(graph: TaskGraph, times: Floats, owner: Ints, change: Floats) -> Floa
     devices = len(graph.static_bytes)
     if engine_name() == "compiled":
         return compiled_peaks(times, change, owner, graph.static_bytes)
-    change = change[in_rows(owner, times, devices)]
-    peaks = graph.static_bytes.copy()
-    for rows, at in rows_of_equal_length(np.bincount(owner, minlength=devices)):
-        level = graph.static_bytes[rows, None] + np.cumsum(change[at], axis=1)  # (rows, length)
-        peaks[rows] = np.maximum(peaks[rows], level.max(axis=1))
-    return peaks
+    order = np.argsort(times, kind="stable")
+    changes = zip(graph.static_bytes, of_each_owner(change[order], owner[order], devices), strict=True)
+    return np.array([(held + np.cumsum(of_device)).max(initial=held) for held, of_device in changes])
 
 
 def _changes(graph: TaskGraph, timeline: Timeline, ahead: bool = False) -> tuple[Floats, Ints, Floats]:

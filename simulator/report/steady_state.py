@@ -41,7 +41,7 @@ from simulator.network.transfers import uncontended_s
 from simulator.plan import Plan
 from simulator.report.critical_path import binding_chain, critical_path_s
 from simulator.runtime import Runtime
-from simulator.taskgraph import Floats, Ints, Route, TaskGraph
+from simulator.taskgraph import Ints, Route, TaskGraph
 from simulator.timeline import Timeline
 
 ROUNDING = 1e-12
@@ -167,26 +167,24 @@ def _repeated_with(
 
 def find_round(step: SimulatedStep, microbatches: int) -> RepeatedRound | None:
     """The round of so many micro-batches in which the step's state repeats, if it does."""
-    once = step.tasks[1]
-    repeating = _repeated(step, step.timeline.start_s, step.timeline.end_s, microbatches)
+    timeline, once = step.timeline, step.tasks[1]
+    repeating = _repeated(step, microbatches)
     if repeating is None or not _launches_in_time(step, repeating):
         return None
-    begin = step.timeline.start_s[once], step.timeline.end_s[once]
-    edge = EDGE * step.timeline.step_s
-    if not ((begin[1] < repeating.begins_s[0] - edge) | (begin[0] >= repeating.begins_s[2] - edge)).all():
-        return None
-    return repeating
+    first_s, _, last_s = (begin - EDGE * timeline.step_s for begin in repeating.begins_s)
+    outside = (timeline.end_s[once] < first_s) | (timeline.start_s[once] >= last_s)
+    return repeating if outside.all() else None
 
 
-def _repeated(step: SimulatedStep, start_s: Floats, end_s: Floats, microbatches: int) -> RepeatedRound | None:
+def _repeated(step: SimulatedStep, microbatches: int) -> RepeatedRound | None:
     """As `find_round`, of the tasks of micro-batches alone."""
     table, each = step.tasks[0], microbatches
     if len(table) < 4 * each or not table.size:
         return None
-    start, end = start_s[table], end_s[table]  # (micro-batches, tasks of one)
+    start, end = step.timeline.start_s[table], step.timeline.end_s[table]  # (micro-batches, tasks of one)
     first = start.min(axis=1)
     begins = (float(first[-3 * each :].min()), float(first[-2 * each :].min()), float(first[-each:].min()))
-    round_s, step_s = begins[2] - begins[1], float(end_s.max())
+    round_s, step_s = begins[2] - begins[1], step.timeline.step_s
     rounding = ROUNDING * step_s
     if round_s <= 1e3 * EDGE * step_s or abs(begins[1] - begins[0] - round_s) > rounding:
         return None
@@ -225,12 +223,10 @@ def is_put_in(repeating: RepeatedRound, before: SimulatedStep, latest: Simulated
         or len(once[0]) != len(once[1])
     ):
         return False
-    graphs = before.graph, latest.graph
+    graphs, pairs = (before.graph, latest.graph), ((tables[0][0], tables[1][0]), once)
     for name in (*_KEY, "bytes"):
-        columns = [getattr(graph, name) for graph in graphs]
-        if (columns[0][tables[0][0]] != columns[1][tables[1][0]]).any() or (
-            columns[0][once[0]] != columns[1][once[1]]
-        ).any():
+        old, new = (getattr(graph, name) for graph in graphs)
+        if any((old[tasks] != new[images]).any() for tasks, images in pairs):
             return False
     if graphs[0].routes != graphs[1].routes:
         return False
@@ -258,8 +254,6 @@ class _Comparison:
         counts = (start >= since_s) & (start < until_s)
         starts_s = self.latest.start_s[images] - start
         ends_s = np.minimum(self.latest.end_s[images], until_s + later_s) - np.minimum(end, until_s)
-        if np.isinf(until_s):
-            ends_s = self.latest.end_s[images] - end
         return not any((abs(moved - later_s)[counts] > self.rounding_s).any() for moved in (starts_s, ends_s))
 
 
@@ -273,9 +267,8 @@ def repeats_its_chains(repeating: RepeatedRound, before: SimulatedStep, latest: 
     start = latest.timeline.start_s[chain]
     earlier, later = (chain[(start >= low) & (start < high)] for low, high in pairwise(cuts))
     alike = np.array_equal(column[earlier], column[later])
-    if not alike or not np.array_equal(row[earlier] + repeating.microbatches, row[later]):
-        return False
-    return _grows_evenly(repeating, before, latest, row)
+    follows = alike and np.array_equal(row[earlier] + repeating.microbatches, row[later])
+    return follows and _grows_evenly(repeating, before, latest, row)
 
 
 def _grows_evenly(repeating: RepeatedRound, before: SimulatedStep, latest: SimulatedStep, row: Ints) -> bool:

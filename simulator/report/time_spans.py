@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from simulator.engine import engine_name
@@ -50,21 +48,8 @@ def covered_s(start: Floats, end: Floats, owner: Ints, owners: int) -> Floats:
     """Seconds that the spans of each of `owners` cover, `length` of their `union`; start, end, owner: of each span."""
     if engine_name() == "compiled":
         return compiled_covered_s(start, end, owner, owners)
-    lasting = end > start
-    start, end, owner = start[lasting], end[lasting], owner[lasting]
-    order = in_rows(owner, start, owners)
-    start, end = start[order], end[order]
-    covered = np.zeros(owners)
-    for rows, at in rows_of_equal_length(np.bincount(owner, minlength=owners)):
-        begin, reach = start[at], np.maximum.accumulate(end[at], axis=1)  # (rows, length)
-        first = np.ones(at.shape, dtype=bool)
-        first[:, 1:] = begin[:, 1:] > reach[:, :-1]
-        last = np.ones(at.shape, dtype=bool)
-        last[:, :-1] = first[:, 1:]
-        disjoint = reach[last] - begin[first]
-        for some, pieces in rows_of_equal_length(first.sum(axis=1)):
-            covered[rows[some]] = disjoint[pieces].sum(axis=1)
-    return covered
+    spans = of_each_owner(np.stack([start, end], axis=1), owner, owners)
+    return np.array([length(union(of_owner)) for of_owner in spans])
 
 
 def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
@@ -72,7 +57,7 @@ def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
     owners = int(owner.max(initial=0)) + 1
     if engine_name() == "compiled":
         return compiled_previous(start, end, owner, owners)
-    order = np.lexsort((end, start, owner.astype(np.min_scalar_type(owners))))  # see `in_rows`
+    order = np.lexsort((end, start, owner))
     lasting = np.where(end[order] > start[order], np.arange(len(order)), -1)
     previous = np.maximum.accumulate(lasting)[:-1]
     same = (previous >= 0) & (owner[order[1:]] == owner[order[previous]])
@@ -81,21 +66,8 @@ def previous_of_owner(start: Floats, end: Floats, owner: Ints) -> Ints:
     return before
 
 
-def in_rows(owner: Ints, moments_s: Floats, owners: int) -> Ints:
-    """The order that puts entries owner after owner and, of one owner, by moment, else as they stand."""
-    narrow = owner.astype(np.min_scalar_type(owners))  # 16 bits are sorted by their digits, in linear time
-    return np.lexsort((moments_s, narrow))
-
-
-def rows_of_equal_length(lengths: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """For each length but 0: the rows that have it, and where their values are when rows stand one after the other.
-
-    The second has shape (rows, length). Rows of one length go through numpy together, with each row's sums in the
-    order in which it would add them alone.
-    """
-    begin = np.cumsum(lengths) - lengths
-    order = np.argsort(lengths, kind="stable")
-    distinct, first = np.unique(lengths[order], return_index=True)
-    for length_of_row, rows in zip(distinct.tolist(), np.split(order, first[1:]), strict=True):
-        if length_of_row:
-            yield rows, begin[rows][:, None] + np.arange(length_of_row)
+def of_each_owner(values: Floats, owner: Ints, owners: int) -> list[Floats]:
+    """The entries that each owner has, in their order; owner: of each entry."""
+    order = np.argsort(owner, kind="stable")
+    parts: list[Floats] = np.split(values[order], np.cumsum(np.bincount(owner, minlength=owners))[:-1])
+    return parts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 
 import numpy as np
 
@@ -32,7 +31,6 @@ class UnmeasuredSizes:
         return step_s - compute_s * (1 - self.low), step_s + compute_s * (self.high - 1)
 
 
-@lru_cache(maxsize=8)
 def unmeasured_sizes(model: ShardedModel) -> UnmeasuredSizes:
     """Of all layers in all shards of one micro-batch."""
     profile = model.profile

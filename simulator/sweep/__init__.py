@@ -7,7 +7,7 @@ points          every combination that the constraints keep        Axes, Inputs 
 evaluate        one point: partition, simulate, measure            Point -> PointResult
 runner          all points on an engine (engines: processes, Dask)
 results_table   one row per point, in SQLite, written as points finish
-queries         best, across, pareto; chart, pictures and export show them
+queries         best, across, pareto; chart and export show them
 bounds          what no plan, and no simulation of one, is below
 
 Nothing here imports the strategies: the composer of a sweep passes `load` and `options` of their registry in.

@@ -10,6 +10,7 @@ from simulator.cluster import Cluster
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
+from simulator.lowering.tasks.passes import pass_columns
 from simulator.ordered_sum import ordered_sum
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Layer, Profile
@@ -66,7 +67,7 @@ class Bound:
 def plan_bound(model: ShardedModel, cluster: Cluster, runtime: Runtime = IDEAL) -> Bound:
     """Of a plan that is not lowered: its busiest device computes all its micro-batches, its fullest one holds its
     states."""
-    plan, columns = model.plan, model.pass_columns()
+    plan, columns = model.plan, pass_columns(model)
     devices = np.concatenate([np.asarray(each) for each in model.devices])
     busy_s = np.bincount(devices, weights=columns[0] + columns[1], minlength=len(cluster.devices))
     busy_s = busy_s / np.array(cluster.speeds) * plan.microbatches * min(plan.work or (1.0,))

@@ -122,9 +122,13 @@ _here: list[SweepContext] = []
 
 
 def _set_up(context: SweepContext) -> None:
-    """Prepare a worker: Ctrl-C is the sweep's business, and a worker whose sweep was killed ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    become_worker()
     _here[:] = [context]
+
+
+def become_worker() -> None:
+    """Leave Ctrl-C to the process that started this one, and end when that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()

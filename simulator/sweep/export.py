@@ -1,4 +1,4 @@
-"""Rows of a sweep as files for other programs: CSV and Parquet."""
+"""Rows of a sweep as files for other programs, CSV and Parquet, and charts as HTML that needs no network, or PNG."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 from simulator import files
 from simulator.errors import needing
+from simulator.sweep.chart import Chart
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -23,11 +24,6 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def write_csv(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write `csv_text` of `rows`. Raises OSError."""
-    files.write_text_atomic(path, csv_text(rows))
-
-
 def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write `rows` as a Parquet file. Raises OSError, or MissingExtraError when pyarrow is absent."""
     with needing("pyarrow", "Parquet", "CSV needs nothing"):
@@ -36,3 +32,44 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     content = io.BytesIO()
     parquet.write_table(pyarrow.Table.from_pylist([dict(row) for row in rows]), content)
     files.write_bytes_atomic(path, content.getvalue())
+
+
+def write_html(chart: Chart, path: Path) -> None:
+    """Write `chart` as one HTML file that zooms and tells values, with everything it needs inside. Raises OSError."""
+    import plotly.io
+
+    files.write_text_atomic(path, plotly.io.to_html(figure(chart), include_plotlyjs=True, validate=False))
+
+
+def figure(chart: Chart) -> dict[str, Any]:
+    """`chart` as a plain Plotly figure."""
+    traces = [
+        {
+            "type": "scatter",
+            "name": series.name,
+            "x": list(series.x),
+            "y": list(series.y),
+            "mode": "lines+markers" if series.joined else "markers",
+        }
+        for series in chart.series
+    ]
+    axes = {
+        f"{axis}axis": {"title": {"text": column}, "type": "log" if log else "linear", "exponentformat": "SI"}
+        for axis, column, log in (("x", chart.x, chart.x_log), ("y", chart.y, chart.y_log))
+    }
+    return {"data": traces, "layout": {"title": {"text": chart.title}, **axes}}
+
+
+def write_png(chart: Chart, path: Path) -> None:
+    """Write `chart` as a picture. Raises OSError, or MissingExtraError when matplotlib is absent."""
+    with needing("matplotlib", "PNG", "HTML needs nothing"):
+        from matplotlib.figure import Figure
+    picture = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+    axes = picture.subplots()
+    for series in chart.series:
+        axes.plot(series.x, series.y, "o-" if series.joined else "o", label=series.name, markersize=4)
+    axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
+    axes.set(xscale="log" if chart.x_log else "linear", yscale="log" if chart.y_log else "linear")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    picture.savefig(path)

@@ -1,7 +1,8 @@
-"""A whole sweep: lock the folder, open the table, run what is missing."""
+"""A whole sweep: lock the folder, open the table, run what is missing, say how far it is."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,12 @@ from time import perf_counter
 from simulator.owned_files import remove_unfinished
 from simulator.sweep.axes import Value
 from simulator.sweep.engines import Engine
-from simulator.sweep.evaluate import MakePlan, PointResult, SweepContext
+from simulator.sweep.evaluate import DONE, MakePlan, PointResult, SweepContext
 from simulator.sweep.inputs import tier_of
-from simulator.sweep.lock import locked
 from simulator.sweep.points import Point, Points
-from simulator.sweep.results_table import ResultsTable
+from simulator.sweep.results_table import ResultsTable, locked
 from simulator.sweep.runner import run_points
+from simulator.units import format_time
 from simulator.version import version
 
 LOT = 32
@@ -39,6 +40,36 @@ class Pace:
     def left_s(self) -> float:
         """Seconds that the rest takes at this rate."""
         return (self.to_run - self.ran) / self.points_per_s if self.ran else float("inf")
+
+
+class Progress:
+    """Counts results by status, remembers the fastest step, and shows both where there is somebody to `show` them."""
+
+    def __init__(self, show: Callable[[str], None] | None) -> None:
+        self.counts: Counter[str] = Counter()
+        self._best_s, self._show = float("inf"), show
+
+    def __call__(self, results: list[PointResult], pace: Pace) -> None:
+        for result in results:
+            self.counts[result.status] += 1
+            if result.status == DONE and result.metrics["fits"]:
+                self._best_s = min(self._best_s, float(result.metrics["step_s"] or 0.0))
+        if self._show:
+            self._show(self._line(pace))
+
+    def _line(self, pace: Pace) -> str:
+        rate = f"{pace.points_per_s:.1f} points/s, {clock(pace.left_s)} left"
+        best = f", best step {format_time(self._best_s)}" if self._best_s < float("inf") else ""
+        other = "".join(f", {count:,} {status}" for status, count in self.counts.items() if status != DONE)
+        return f"{pace.ran:,}/{pace.to_run:,} points, {rate}{best}{other}"
+
+
+def clock(seconds: float) -> str:
+    """A duration for a person: 45 s, 3 min, 2 h 05 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def context_of(points: Points, make_plan: MakePlan, plans: Path | None = None) -> SweepContext:

@@ -17,7 +17,6 @@ from pathlib import Path
 from simulator.errors import InputError
 from simulator.files import kind_of_file
 from simulator.readers._log import read_log
-from simulator.readers._times import times_alone
 from simulator.report.step_causes import CAUSES, EXPOSED, WAITING
 from traces.imports._collectives import is_collective
 from traces.imports._recording import BACKWARD, Recording, Work, read_recording
@@ -53,7 +52,7 @@ def read_phases(path: Path) -> RecordedPhases:
     if packed or is_trace(path):
         return _of_trace(read_recording(path))
     try:
-        log = times_alone(path) or read_log(path)
+        log = read_log(path)
     except InputError:
         if kind := kind_of_file(path):
             raise InputError(f"{path}: this is a {kind}: a file of step times, or a trace, is needed here") from None

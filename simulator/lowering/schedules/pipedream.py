@@ -8,8 +8,6 @@ Micro-batches are whole mini-batches: however many follow one another, the pipel
 stashes p - device versions of its weights.
 """
 
-from __future__ import annotations
-
 from simulator.lowering.schedules._schedule import Schedule
 from simulator.lowering.schedules.one_forward_one_backward import one_forward_one_backward
 

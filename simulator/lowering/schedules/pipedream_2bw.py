@@ -8,8 +8,6 @@ another, the pipeline fills and drains once. Of its weights a device keeps the v
 micro-batches in flight began with: mini-batch t runs with those of t - 2, where PipeDream has p - device versions.
 """
 
-from __future__ import annotations
-
 from simulator.lowering.schedules._schedule import Schedule
 from simulator.lowering.schedules.one_forward_one_backward import one_forward_one_backward
 

@@ -11,30 +11,24 @@ replica of each class is lowered.
 It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
 they sum gradients or gather parameters, all of them at once, or in groups that are alike; and where the links that a
 message takes are as fast, and as much used, as those of its images. Ranks, a layer's devices in a replica, moreover
-meet in collectives of all of them; `equal_ranks` looks at their tasks. What breaks it (`Symmetry.all_of`,
+meet in collectives of all of them; `equal_ranks` looks at their tasks. What breaks it (`symmetries_of`,
 `equal_links`) is lowered in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import gcd
 
 import numpy as np
 
-from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives import CollectiveTask
-from simulator.distinct import distinct
-from simulator.lowering import schedules
 from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.parameters.replicas import Replicas
 from simulator.plan import Plan, Sharding
-from simulator.runtime import Runtime
-from simulator.taskgraph import Floats, Ints, Route, TaskGraph
-from simulator.workload import Profile
+from simulator.taskgraph import Ints, Route, TaskGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,41 +46,6 @@ class Symmetry:
     speed_class: Ints
     ranks: Ints
 
-    @classmethod
-    def all_of(
-        cls, profile: Profile, plan: Plan, cluster: Cluster, runtime: Runtime, stragglers: Mapping[int, float]
-    ) -> Iterator[Symmetry]:
-        """What may be alike in a plan, the most first: ranks of replicas, then replicas alone, if anything.
-
-        There are as many replicas as all layers' samples are cut into. stragglers: see `lower_once`.
-        """
-        if not _may_collapse(plan, cluster, runtime):
-            return
-        placements = plan.distinct_placements
-        replicas, meets = gcd(*(sharding.degrees[0] for sharding in placements)), plan.exchange != "messages"
-        if replicas == 1 and not meets:
-            return
-        if any(not _is_cut_alike(sharding, plan) for sharding in placements):
-            return
-        if any(sharding.copy > 1 and not _has_copies_apart(sharding, replicas) for sharding in placements):
-            return
-        if any(layer.tied_to and plan.placements[layer.name].copy > 1 for layer in profile.layers):
-            return
-        images = _images(placements, replicas)
-        if images is None:
-            return
-        delays = [stragglers.get(device, 1.0) for device in range(len(cluster.devices))]
-        pace = np.array([cluster.speeds, delays]).T  # (devices, 2)
-        symmetry = cls(plan, images, _speed_classes(pace[images]), images[:1])
-        first = images[symmetry.simulated]
-        if (first[symmetry.speed_class] > images).any():
-            return
-        ranks = _ranks(placements, replicas) if meets and len(first) == 1 else images[:1]
-        if len(ranks) > 1 and not _speed_classes(pace[ranks]).any():
-            yield replace(symmetry, ranks=ranks)
-        if len(first) < replicas:
-            yield symmetry
-
     @property
     def replicas(self) -> int:
         """How many there are."""
@@ -102,7 +61,7 @@ class Symmetry:
         """The plan of the replicas that are simulated."""
         made: dict[int, Sharding] = {}
         for sharding in self.whole.distinct_placements:
-            own = _shards_of(sharding, self.replicas)[self.simulated]  # (classes, shards of one)
+            own = shards_of(sharding, self.replicas)[self.simulated]  # (classes, shards of one)
             degrees = (sharding.degrees[0] // self.replicas * len(own), *sharding.degrees[1:])
             made[id(sharding)] = replace(sharding, degrees=degrees, devices=tuple(own.ravel().tolist()))
         placements = {name: made[id(sharding)] for name, sharding in self.whole.placements.items()}
@@ -111,16 +70,10 @@ class Symmetry:
 
     def represented(self, devices: int) -> Ints:
         """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
-        if devices not in self._represented:
-            first = np.arange(devices)
-            first[self.ranks] = self.ranks[0]
-            self._represented[devices] = owner = np.arange(devices)
-            owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
-        return self._represented[devices]
-
-    @cached_property
-    def _represented(self) -> dict[int, Ints]:
-        return {}
+        first, owner = np.arange(devices), np.arange(devices)
+        first[self.ranks] = self.ranks[0]
+        owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
+        return owner
 
     @cached_property
     def _position(self) -> Mapping[int, tuple[int, int]]:
@@ -283,58 +236,6 @@ class AsymmetryError(Exception):
     """Replicas or ranks are not equal after all; never seen by users, for whom the plan is lowered in full."""
 
 
-def _may_collapse(plan: Plan, cluster: Cluster, runtime: Runtime) -> bool:
-    """Whether samples take as long as each other, messages meet nobody, and devices share no hosts and no servers."""
-    synchronisation = collectives.load(plan.synchronisation.collective)
-    return not (
-        synchronisation.updates_on_server
-        or plan.work
-        or cluster.host_cores
-        or runtime.rendezvous
-        or runtime.busy_latency_s
-        or schedules.load(plan.schedule).stashes_weights
-    )
-
-
-def _is_cut_alike(sharding: Sharding, plan: Plan) -> bool:
-    """Whether all parts by sample have as many samples."""
-    return not sharding.samples and plan.microbatch_size % sharding.degrees[0] == 0
-
-
-def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
-    """Whether the shards of one replica are all on different devices."""
-    own = sharding.devices[: len(sharding.devices) // replicas]
-    return len(set(own)) == len(own)
-
-
-def _speed_classes(pace: Floats) -> Ints:
-    """See Symmetry.speed_class; pace: of the devices of each replica, shape (replicas, devices of one, 2)."""
-    if (pace == pace[0]).all():
-        return np.zeros(len(pace), dtype=np.int64)
-    _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number.reshape(-1)]
-
-
-def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
-    """See Symmetry.images; None where layers differ in it, or replicas share a device."""
-    shards = np.concatenate([_shards_of(sharding, replicas) for sharding in placements], axis=1)
-    _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
-    images = shards[:, first]  # (replicas, devices of one)
-    if (images[:, which.reshape(-1)] != shards).any() or len(distinct(images)) < images.size:
-        return None
-    return images
-
-
-def _ranks(placements: Sequence[Sharding], replicas: int) -> Ints:
-    """See Symmetry.ranks: a layer's devices in replica 0, one shard each; none where layers have unequally many.
-
-    Returns an array of shape (ranks, groups), or (0, 0).
-    """
-    groups = {tuple(sorted(_shards_of(sharding, replicas)[0].tolist())) for sharding in placements}
-    ranks = np.array(sorted(groups)).T if len({*map(len, groups)}) == 1 else np.zeros((0, 0), dtype=np.int64)
-    return ranks if len(distinct(ranks)) == ranks.size else ranks[:0]
-
-
-def _shards_of(sharding: Sharding, replicas: int) -> Ints:
+def shards_of(sharding: Sharding, replicas: int) -> Ints:
     """The device of every shard, shape (replicas, shards of one)."""
     return np.array(sharding.devices, dtype=np.int64).reshape(replicas, -1)

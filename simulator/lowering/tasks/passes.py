@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 
 import numpy as np
 
@@ -23,7 +26,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     first = np.concatenate([[0], np.cumsum(sizes)])  # (layers + 1,)
     layer = np.repeat(np.arange(len(sizes)), sizes)  # (shards of all layers,)
     shard = np.arange(len(layer)) - first[layer]  # (shards of all layers,)
-    forward_s, backward_s, saved, output, working, kept = model.pass_columns()  # (shards of all layers,) each
+    forward_s, backward_s, saved, output, working, kept = pass_columns(model)  # (shards of all layers,) each
     seconds = np.stack([forward_s, backward_s]) / np.array(cluster.speeds)[device]
     columns = {"device": device, "layer": layer, "shard": shard}
     forward = builder.add(
@@ -131,6 +134,27 @@ def _staying(model: ShardedModel, segment: Sequence[int], device: Ints, saved: F
         staying[task] = min(read[on], saved[task])
         read[on] -= staying[task]
     return staying
+
+
+def pass_columns(model: ShardedModel) -> Floats:
+    """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
+    (saved, output, working, kept) bytes, see `pass_costs`, shape (6, shards of all layers).
+
+    A run of layers that are cut alike shares the answer, in all plans of a profile.
+    """
+    cut_of = {id(each): (each.shape, each.samples) for each in model.plan.distinct_placements}
+    cuts, runs = [cut_of[id(sharding)] for sharding in model.placements], []
+    for (shape, samples), run in groupby(range(len(cuts)), key=cuts.__getitem__):
+        positions = tuple(run)
+        key = ("pass_columns", positions[0], positions[-1], model.plan.microbatch_size, shape, samples)
+        shards = math.prod(shape) * len(positions)
+        runs.append(model.profile.kept.get(key, partial(_columns_of, model, positions), shards))
+    return np.concatenate(runs, axis=1)
+
+
+def _columns_of(model: ShardedModel, positions: Sequence[int]) -> Floats:
+    columns = [np.concatenate([model.pass_seconds(i), model.pass_bytes(i)]) for i in positions]
+    return np.concatenate(columns, axis=1)
 
 
 def scale_by_work(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
