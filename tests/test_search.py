@@ -220,7 +220,7 @@ def test_a_search_finds_at_least_what_the_ranking_of_a_card_finds(
     ranked = json.loads(capsys.readouterr().out)["grids"][0]
     parser = argparse.ArgumentParser()
     cli_search.add_arguments(parser)
-    search = cli_search.plan_search(parser.parse_args([card, *machine, "--budget", "1s"]), clock(12))
+    search = cli_search.plan_search(parser.parse_args([card, *machine, "--budget", "1s"]), clock(20))
     search.run()
     assert search.best is not None and search.best.score <= ranked["step_s"] * (1 + 1e-9)
 

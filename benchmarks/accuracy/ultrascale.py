@@ -41,8 +41,8 @@ def source() -> Source:
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
         "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
         "leave over. Tensor groups over two nodes, on which nothing was calibrated, come out as those inside nodes "
-        "do; over four nodes they are 16 % too short, in pipelines 40 %, by about as long a time for each micro- "
-        "batch whatever it holds: what stalls those is not known. On 16 nodes some plans take 10 to 25 % longer "
+        "do; over four nodes they are 16 % too short, in pipelines 40 %, by about as long a time for each "
+        "micro-batch whatever it holds: what stalls those is not known. On 16 nodes some plans take 10 to 25 % longer "
         "than neighbours that differ in micro-batch alone, in no order, and two pipelines of one replica ran in a "
         "fifth to two fifths of the time.",
         steps=steps,

@@ -19,8 +19,8 @@ from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 LAYOUTS = ("balanced", "equal", "parameters")
 BEHIND_HEAD = 1
-"""Stages behind the head's that nanotron runs, for the loss: of the Ultra-Scale Playbook's plans with one, those that fit
-ran; of 37 with two, one did."""
+"""Stages behind the head's that nanotron runs, for the loss: of the Ultra-Scale Playbook's plans with one, those that
+fit ran; of 37 with two, one did."""
 MOST_NOTATION = 100_000
 """Letters that a layout is written out to; a pipeline has fewer."""
 
@@ -49,9 +49,9 @@ def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layou
 
     equal: as equally many blocks on every stage as integers allow, the first having more, as Megatron-LM has it; it
     refuses stages without layers. parameters: blocks go to a stage until it and those before hold their share of the
-    parameters of blocks and head, as nanotron does, which gives the loss a stage of its own where there is one more: one
-    before the head's is empty here. Otherwise how many blocks each stage has, see `named_blocks`. The devices of an
-    empty stage idle.
+    parameters of blocks and head, as nanotron does, which gives the loss a stage of its own where there is one more:
+    one before the head's is empty here. Otherwise how many blocks each stage has, see `named_blocks`. The devices of
+    an empty stage idle.
     """
     starts = block_starts(profile, units)
     blocks = len(starts) - 1

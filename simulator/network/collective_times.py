@@ -24,7 +24,8 @@ that says that its slot is free. So between hosts each round takes its bytes b, 
 
     (a step there + b + a step back) / rounds in flight
 
-and small parts on many devices wait for latency, beside which bytes go, as the gathers of tensor groups across nodes do.
+and small parts on many devices wait for latency, beside which bytes go, as the gathers of tensor groups across nodes
+do.
 
 The bytes become work on the links of the ring, shared with whatever else goes on; the latency is not. Measured curves
 stand for devices that fill hosts as they did; they correct others by how far the sum above misses them.
