@@ -16,9 +16,10 @@ from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
 from partitioners._judge.judge import Judge
+from partitioners._search.judged_plan import Judged, LocalChange
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables
-from partitioners._search.local_search import Judged, LocalChange, LocalSearch
+from partitioners._search.local_search import LocalSearch
 from partitioners._search.promises import promises_s
 from partitioners._search.refinement import _improve
 from partitioners._search.window_bounds import Library, window_of

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import nsmallest
 from itertools import accumulate, groupby, pairwise
 from math import log2
-from typing import NamedTuple
 
 import numpy as np
 
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import may_have_stages
+from partitioners._search.judged_plan import Judged, LocalChange, times_promised
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables, PlanLoads
 from partitioners._search.promises import promises_s
@@ -20,8 +20,9 @@ from partitioners._search.window_bounds import NONE, Library, Window, window_of,
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
-_TASKS_PER_LOOKUP = 150
-"""What a layer or its messages ask for, where that was not known before, takes as long as simulating so many tasks."""
+_TASKS_PER_LOOKUP, _DEVICES = 150, 16
+"""What a layer or its messages ask for, where that was not known before, takes as long as simulating so many tasks, on
+up to so many devices; on more, pieces, senders and receivers each grow with them."""
 _PER_WINDOW, _PER_PROMISE = 20, 2
 """So do bounds of a window and a promise, for each layer of the network."""
 _SLACK = 1.06
@@ -34,28 +35,6 @@ _PROMISES, _KEPT = 12, 6
 """Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
 _WAITING = 96
 """Changes of all windows that are kept: several times as many as are simulated before one of them gains."""
-
-
-class LocalChange(NamedTuple):
-    """Numbers of other shardings for some layers, by position, and of micro-batches; what the plan then promises."""
-
-    promise_s: float
-    numbers: dict[int, int]
-    microbatches: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A plan that was simulated, its loads, and what steps take over their promises by number of micro-batches."""
-
-    verdict: Verdict
-    loads: PlanLoads
-    excess: dict[int, float]
-
-    @property
-    def microbatches(self) -> int:
-        """Of the plan; its loads may be those of another number."""
-        return self.verdict.plan.microbatches
 
 
 class LocalSearch:
@@ -76,6 +55,7 @@ class LocalSearch:
         self._ways: dict[GroupCut, tuple[int, ...]] = {}
         self._libraries: dict[int, Library] = {}
         self._seen: set[tuple[float, float]] = set()
+        self._per_lookup = _TASKS_PER_LOOKUP * max(judge.cluster.workers / _DEVICES, 1.0) ** 3
         self._excess: dict[int, float] = {}
         self._known_counts: set[int] = set()  # of micro-batches: by powers of two from those of plans from elsewhere
 
@@ -117,7 +97,7 @@ class LocalSearch:
         here, fruitless, gained = start, 0, True
         before = start.verdict  # the first of those in a row
         own_s = self._promises_s(start.loads, [start.microbatches])[0]
-        self._excess = start.excess | {start.microbatches: _times_promised(start.verdict.step_s, own_s)}
+        self._excess = start.excess | {start.microbatches: times_promised(start.verdict.step_s, own_s)}
         while gained:
             gained, waiting = False, self._promising_changes(here, least_budget)
             while waiting:
@@ -139,7 +119,7 @@ class LocalSearch:
                     here, gained = Judged(verdict=verdict, loads=after, excess=self._excess), True
                     if verdict.excess_bytes < before.excess_bytes or verdict.cost <= before.cost * (1 - _GAIN):
                         fruitless, before = 0, verdict
-                    self._excess[count] = _times_promised(verdict.step_s, after_s)
+                    self._excess[count] = times_promised(verdict.step_s, after_s)
 
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
         """Take, window after window, what promises the shortest step with as many micro-batches, as long as one gains
@@ -183,7 +163,7 @@ class LocalSearch:
 
     def _learn(self, count: int, verdict: Verdict | None, promise_s: float) -> None:
         if verdict is not None:
-            self._excess[count] = _times_promised(verdict.step_s, promise_s)
+            self._excess[count] = times_promised(verdict.step_s, promise_s)
 
     def _excess_of(self, count: int) -> float:
         """What a step takes over its promise with so many micro-batches, or the nearest number that is known."""
@@ -242,7 +222,7 @@ class LocalSearch:
                 if steps_s[k] < limit_s and (k == least or (kept > 1 and counts_after[k] == microbatches)):
                     likely.append((steps_s[k], LocalChange(promised_s[k], numbers, counts_after[k])))
             likely.sort(key=lambda each: each[0])
-        self._judge.budget -= _PER_WINDOW * len(self._order) + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        self._judge.budget -= _PER_WINDOW * len(self._order) + self._per_lookup * (self._tables.lookups - lookups)
         return [change for _, change in likely[:kept]]
 
     def _promises_s(self, loads: PlanLoads, counts: Sequence[int]) -> list[float]:
@@ -286,7 +266,7 @@ class LocalSearch:
                     self._ways[cut] = self._way(cut, base.batch_size)
                 if any(number != NONE for number in self._ways[cut]):
                     library.add(self._ways[cut])
-        self._judge.budget -= _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        self._judge.budget -= self._per_lookup * (self._tables.lookups - lookups)
         return library
 
     def _way(self, cut: GroupCut, samples: int) -> tuple[int, ...]:
@@ -306,8 +286,3 @@ class LocalSearch:
 
     def _window(self, first: int, last: int) -> Window:
         return window_of(self._tables.inputs, self._order, first, last)
-
-
-def _times_promised(step_s: float, promise_s: float) -> float:
-    """How many times its promise a step takes; once where nothing is promised to take any time."""
-    return step_s / promise_s if promise_s > 0 else 1.0

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import Annealing, Scored, is_plain
-from partitioners._search.local_search import Judged, LocalSearch
+from partitioners._search.judged_plan import Judged
+from partitioners._search.local_search import LocalSearch
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
