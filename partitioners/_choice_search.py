@@ -18,6 +18,7 @@ from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, StepSettings
+from simulator.report.metrics import Report
 from simulator.run import step_report
 from simulator.runtime import Runtime
 from simulator.sweep.bounds import Bound, plan_bound
@@ -152,29 +153,47 @@ def _capacity(cluster: Cluster) -> float:
     return most
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedChoice:
+    """A choice, its plan, and the report of that, simulated as the runtime has it."""
+
+    choice: StrategyChoice
+    plan: Plan
+    runtime: Runtime
+    report: Report
+
+    @staticmethod
+    def of(choice: StrategyChoice, plan: Plan, profile: Profile, cluster: Cluster, runtime: Runtime) -> JudgedChoice:
+        """Raises InputError where the plan cannot be."""
+        report = step_report(profile, cluster, plan, runtime=runtime)
+        return JudgedChoice(choice=choice, plan=plan, runtime=runtime, report=report)
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """Less is better: what fits by its step, and before all that does not, which goes by its memory."""
+        return 0.0 if self.report.fits else self.report.peak_memory_bytes, self.report.step_s
+
+
 def best_choice(
     name: str, profile: Profile, cluster: Cluster, step: StepSettings, wanted: Callable[[StrategyChoice], bool]
-) -> tuple[StrategyChoice, Plan]:
+) -> JudgedChoice:
     """Of what there is to try of a strategy that does not search by itself, what fits with the shortest step, else with
     the least memory: of the least bounds MOST_SIMULATED are simulated.
 
     Raises InputError where nothing can be built.
     """
-    judged: list[tuple[float, float, StrategyChoice, Plan]] = []
+    judged: list[JudgedChoice] = []
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
-        report = step_report(profile, part, plan, runtime=step.runtime)
-        judged.append((0.0 if report.fits else report.peak_memory_bytes, report.step_s, choice, plan))
-        return Simulated(report.step_s, report.fits)
+        judged.append(JudgedChoice.of(choice, plan, profile, part, step.runtime))
+        return Simulated(judged[-1].report.step_s, judged[-1].report.fits)
 
     search = ChoiceSearch(profile=profile, runtime=step.runtime, simulate=simulate)
     for choice in filter(wanted, choices(name, profile, cluster, step)):
         search.add(choice, cluster)
     search.run(1, lambda: len(judged) < MOST_SIMULATED)
-    if not judged and search.too_large:  # a plan that does not fit says by how much
-        smallest = min(search.too_large, key=lambda each: each[1].peak_bytes)[0]
-        return smallest, smallest.plan(profile, cluster)
-    if not judged:
-        asked = StrategyChoice(strategy=name, step=step)
-        return asked, asked.plan(profile, cluster)
-    return min(judged, key=lambda each: each[:2])[2:]
+    if judged:
+        return min(judged, key=lambda each: each.order)
+    smallest = min(search.too_large, key=lambda each: each[1].peak_bytes, default=None)
+    asked = smallest[0] if smallest else StrategyChoice(strategy=name, step=step)  # what does not fit says by how much
+    return JudgedChoice.of(asked, asked.plan(profile, cluster), profile, cluster, step.runtime)

@@ -5,6 +5,7 @@ Of what a strategy says there is to try the best is taken, then with other micro
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -29,6 +30,11 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
 
     effort: of the simulations of a strategy that searches by itself. What the step says holds; its schedule is for all.
     """
+    return best_of(simulated(judge, step, name, effort=effort))
+
+
+def simulated(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> list[Verdict]:
+    """All that is simulated to find the strongest plan of strategy `name`, in that order."""
     verdicts: list[Verdict] = []
 
     def simulate(choice: StrategyChoice, cluster: Cluster, plan: Plan) -> Simulated:
@@ -43,13 +49,19 @@ def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
         own = {**partitioners.applicable(name, effort=effort), **choice.own}
         search.add(replace(choice, own=own), judge.cluster)
     search.run(1, lambda: len(verdicts) < MOST_SIMULATED and judge.budget > 0 and judge.is_near(search.least))
+    best = best_of(verdicts)
+    return verdicts if best is None else [*verdicts, *_with_other_settings(judge, step, best)]
+
+
+def best_of(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """The best of them, of equal ones the first; None of none."""
     best: Verdict | None = None
     for verdict in verdicts:
         best = verdict if verdict.beats(best) else best
-    return None if best is None else _with_better_settings(judge, step, best)
+    return best
 
 
-def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Verdict:
+def _with_other_settings(judge: Judge, step: StepSettings, best: Verdict) -> Iterator[Verdict]:
     """The same placements with more or fewer micro-batches and another schedule, as long as that gains.
 
     Neither is tried where the busiest device alone computes for too long: they change little of that.
@@ -57,19 +69,21 @@ def _with_better_settings(judge: Judge, step: StepSettings, best: Verdict) -> Ve
     computes = ~best.graph.is_transfer
     busiest_s = np.bincount(best.graph.device[computes], weights=best.graph.seconds[computes]).max(initial=0.0)
     if not judge.is_near(float(busiest_s)):
-        return best
+        return
     for factor in (2.0, 0.5) if step.microbatches is None else ():
         while (plan := with_microbatches(best.plan, factor)) is not None:
             verdict = _judged(judge, plan)
+            if verdict is not None:
+                yield verdict
             if verdict is None or not verdict.beats(best):
                 break
             best = verdict
-    if step.schedule is None:
-        for schedule in SCHEDULES:
-            if schedule != best.plan.schedule and (may_have_stages(best.plan) or schedule == "dataflow"):
-                verdict = _judged(judge, replace(best.plan, schedule=schedule))
-                best = verdict if verdict is not None and verdict.beats(best) else best
-    return best
+    for schedule in SCHEDULES if step.schedule is None else ():
+        if schedule != best.plan.schedule and (may_have_stages(best.plan) or schedule == "dataflow"):
+            verdict = _judged(judge, replace(best.plan, schedule=schedule))
+            if verdict is not None:
+                yield verdict
+                best = verdict if verdict.beats(best) else best
 
 
 def _judged(judge: Judge, plan: Plan) -> Verdict | None:

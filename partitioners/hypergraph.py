@@ -24,7 +24,7 @@ from partitioners._hypergraphs.mtkahypar import mtkahypar
 from partitioners._judge.judge import Judge, Progress, Verdict
 from partitioners._search.migrate import Cut, migrate
 from partitioners._search.refinement import refine
-from partitioners._strongest import STRATEGIES, strongest
+from partitioners._strongest import STRATEGIES, simulated
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
 from simulator.lowering.sharded_model import ShardedModel
@@ -36,7 +36,7 @@ from simulator.workload import Profile
 
 _CUT_TASKS = 1_000_000
 """Tasks of cuts that may be simulated at effort 1, where no plans of other strategies are to be improved."""
-_TASKS = 8_000_000
+_TASKS = 16_000_000
 """As long as simulating so many tasks the local search may take at effort 1, most of it for plans not simulated."""
 _LEFT_TASKS = 20_000
 """Of those that the refinement leaves, the most that go to cuts: they seldom beat what it finds."""
@@ -86,7 +86,7 @@ def partition(
     bound = imbalance if objective == "step" else (0.03 if imbalance is None else imbalance)
     searched = replace(step, schedule=None)  # plans are compared under the strategies' own schedules
     free = others and bound is None
-    starts = [strongest(judge, searched, name, effort=effort) for name in STRATEGIES] if free else []
+    starts = list(_starts(judge, searched, effort)) if free else []
     # whatever the strongest plans took: the answer is never worse than they are
     judge.grant((_TASKS if free else _CUT_TASKS) * effort)
     if free:
@@ -100,6 +100,12 @@ def partition(
     if best_cut is not None and bound is None and (not free or judge.is_near(best_cut.verdict.cost)):
         migrate(judge, best_cut, patience=round(_PATIENCE * effort))
     return _answer(judge)
+
+
+def _starts(judge: Judge, step: StepSettings, effort: float) -> Iterator[Verdict]:
+    """What is simulated to find the strongest plans of the other strategies and near the best of them so far."""
+    for name in STRATEGIES:
+        yield from (each for each in simulated(judge, step, name, effort=effort) if judge.is_near(each.cost))
 
 
 def _promises_more(judge: Judge, best_cut: Verdict, trial: int, shapes: int) -> bool:

@@ -14,6 +14,7 @@ from math import inf, prod
 
 from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
+from partitioners._layerwise.contenders import contenders
 from partitioners._layerwise.elimination import Edges, Scope, least_sum
 from partitioners._layerwise.limited import LimitedSearch
 from partitioners._layerwise.memory import Holding, Memory
@@ -184,4 +185,5 @@ class Search:
 
 
 def _least(nodes: Sequence[Floats], edges: Edges) -> Strategy:
-    return tuple(least_sum(nodes, edges)[1])
+    some = contenders(nodes, edges) if len(edges) >= len(nodes) else None  # a chain is summed sooner than bounded
+    return tuple(least_sum(nodes, edges, contenders=some)[1])

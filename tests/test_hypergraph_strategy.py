@@ -12,6 +12,7 @@ from test_closed_forms import chain, star
 
 from partitioners._judge.judge import Judge, TimeSpent, Verdict
 from partitioners._search import refinement
+from partitioners._search.local_search import LocalSearch
 from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
@@ -89,13 +90,15 @@ def test_changes_and_annealing_go_on_from_each_other_while_they_gain(monkeypatch
     """The local search starts again from what annealing found, and stops after a round that saves too little."""
     saves, costs = iter([0.9, 0.8, 0.9995]), list[float]()
 
+    def improved(judge: Judge, search: LocalSearch, starts: Sequence[Verdict], *, patience: int) -> None:
+        costs.append(min(start.cost for start in starts))
+
     def annealed(judge: Judge, starts: Sequence[Verdict], *, fixed: bool, seed: int) -> None:
         best = judge.best
         assert best is not None
-        costs.append(min(start.cost for start in starts))
         judge.best = replace(best, cost=best.cost * next(saves))
 
-    monkeypatch.setattr(refinement, "_improve", lambda *args, **options: None)
+    monkeypatch.setattr(refinement, "_improve", improved)
     monkeypatch.setattr(refinement, "_anneal", annealed)
     monkeypatch.setattr(Judge, "is_near", lambda judge, cost: True)
     planned("hypergraph", network(), slow_star(), batch_size=64)

@@ -17,11 +17,14 @@ from two_layers import linear, settings_of, switch, two_layers
 
 from partitioners._judge.judge import Judge
 from partitioners._layerwise import elimination
+from partitioners._layerwise.contenders import contenders
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.optcnn import CostTables, cost_tables
 from partitioners.layerwise import Search
 from simulator.errors import InputError, UnknownNameError
-from simulator.plan import Plan, Synchronisation
+from simulator.files import read_profile
+from simulator.network.catalogue import read_cluster
+from simulator.plan import Plan, StepSettings, Synchronisation
 from simulator.run import run, step_seconds
 from simulator.units import parse_bytes
 from simulator.workload import Geometry, Profile, ScalingPoint
@@ -73,6 +76,20 @@ def test_any_graph_is_solved_as_by_enumeration(source: st.DataObject) -> None:
     }
     least, solution = least_sum(nodes, edges)
     assert least == min(every.values()) == every[tuple(solution)]
+    some = contenders(nodes, edges)
+    best = [choice for choice, cost in every.items() if cost == least]
+    assert all(k in some[node] for choice in best for node, k in enumerate(choice))
+    assert least_sum(nodes, edges, contenders=some) == (least, solution)
+
+
+def test_a_bound_rules_out_nearly_all_choices_of_a_network() -> None:
+    """Inception's modules hold together more than a chain does; of 55 ways to cut a layer about one is left."""
+    step = StepSettings(batch_size=256)
+    tables = cost_tables(read_profile("inception_v3"), read_cluster("p3-16xlarge", devices=8), step)
+    nodes = [compute_s + sync_s for compute_s, sync_s in zip(tables.compute_s, tables.synchronise_s, strict=True)]
+    some = contenders(nodes, tables.transfer_s)
+    assert sum(map(len, some)) < 0.1 * sum(map(len, nodes))
+    assert least_sum(nodes, tables.transfer_s, contenders=some) == least_sum(nodes, tables.transfer_s)
 
 
 def test_too_entangled_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

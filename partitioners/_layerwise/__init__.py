@@ -1,5 +1,6 @@
 """What the strategy `layerwise` weighs, and how it finds the least sum.
 
+contenders      the choices that a least sum may have, as a bound rules out all others
 elimination     the least sum of costs over choices that depend on each other along the edges of a graph, exactly
 messages        a bound below that sum, by messages along the edges
 memory          bytes that choices hold over intervals of time

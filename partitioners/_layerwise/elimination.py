@@ -29,16 +29,29 @@ _BLOCK_ENTRIES = 2**16
 """Sums looked at together."""
 
 
+def sum_of(nodes: Sequence[Floats], edges: Edges, choices: Sequence[int]) -> float:
+    """What the choices of all nodes cost."""
+    own = sum(float(cost[k]) for cost, k in zip(nodes, choices, strict=True))
+    return own + sum(float(table[choices[a], choices[b]]) for (a, b), table in edges.items())
+
+
 def least_sum(
-    nodes: Sequence[Floats], edges: Edges, *, regrets: Sequence[Floats] | None = None, most_entries: int | None = None
+    nodes: Sequence[Floats],
+    edges: Edges,
+    *,
+    contenders: Sequence[Ints] | None = None,
+    regrets: Sequence[Floats] | None = None,
+    most_entries: int | None = None,
 ) -> tuple[float, list[int]]:
     """The smallest total cost and the choice of every node that reaches it.
 
     nodes[i]: shape (choices of i,). edges[i, j] with i < j: shape (choices of i, choices of j).
+    contenders: of each node the choices, ascending, that are known to have all least sums, by default all. The answer
+    is the same to the bit, as nodes are removed in the same order.
     Where a table would exceed `most_entries` (by default 2^27) nodes give up choices, those of the highest regrets
     first, and the total is the smallest over what is left; without regrets that raises InputError.
     """
-    graph, most = _Remainder.of(nodes, edges), most_entries or MOST_ENTRIES
+    graph, most = _Remainder.of(nodes, edges, contenders), most_entries or MOST_ENTRIES
     removed: list[_Removed] = []
     queue = [(graph.entries(node), node) for node in range(len(nodes))]
     heapify(queue)
@@ -76,32 +89,35 @@ class _Remainder:
     """What is left of the graph.
 
     tables[i]: those that mention node i, in the order that they came. kept[i]: the choices of node i that its axes
-    stand for. total: what removed nodes without neighbours cost.
+    stand for. sizes[i]: how many there are, contenders or not. total: what removed nodes without neighbours cost.
     """
 
     tables: list[dict[Scope, Floats]]
     neighbours: list[set[int]]
     kept: list[Sequence[int]]
+    sizes: list[int]
     left: set[int]
     total: Floats | float = 0.0
 
     @staticmethod
-    def of(nodes: Sequence[Floats], edges: Edges) -> _Remainder:
+    def of(nodes: Sequence[Floats], edges: Edges, contenders: Sequence[Ints] | None = None) -> _Remainder:
+        some = contenders or [np.arange(len(cost)) for cost in nodes]
         graph = _Remainder(
-            tables=[{(i,): cost} for i, cost in enumerate(nodes)],
+            tables=[{(i,): cost[those]} for i, (cost, those) in enumerate(zip(nodes, some, strict=True))],
             neighbours=[set() for _ in nodes],
-            kept=[range(len(cost)) for cost in nodes],
+            kept=[those.tolist() for those in some],
+            sizes=[len(cost) for cost in nodes],
             left=set(range(len(nodes))),
         )
         for (a, b), cost in edges.items():
-            graph.tables[a][a, b] = graph.tables[b][a, b] = cost
+            graph.tables[a][a, b] = graph.tables[b][a, b] = cost[np.ix_(some[a], some[b])] if contenders else cost
             graph.neighbours[a].add(b)
             graph.neighbours[b].add(a)
         return graph
 
     def entries(self, node: int) -> int:
-        """Sums that are looked at to remove a node."""
-        return prod(len(self.kept[n]) for n in (node, *self.neighbours[node]))
+        """Sums that are looked at to remove a node, of contenders and others."""
+        return prod(self.sizes[n] for n in (node, *self.neighbours[node]))
 
     def remove(self, node: int) -> _Removed:
         """Put a table over its neighbours, each entry the least over the node's choices, in the place of a node."""
@@ -148,6 +164,7 @@ class _Remainder:
         kept = self.kept[node]
         best = np.sort(np.argsort(regrets[list(kept)], kind="stable")[: len(kept) // 2])
         self.kept[node] = [kept[i] for i in best]
+        self.sizes[node] = len(best)
         for key, table in list(self.tables[node].items()):
             narrowed = table.take(best, axis=key.index(node))
             for n in key:

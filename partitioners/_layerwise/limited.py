@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from partitioners._layerwise.elimination import Edges, least_sum
+from partitioners._layerwise.elimination import Edges, least_sum, sum_of
 from partitioners._layerwise.memory import ROUNDING, Memory
 from partitioners._layerwise.messages import MessagePassing
 from simulator.taskgraph import Floats
@@ -107,13 +107,9 @@ class LimitedSearch:
     def consider(self, choices: list[int]) -> Floats:
         """Keep choices that fit and are the cheapest; the parts of the limit that they hold, by time."""
         used = self._memory.used(choices)
-        if used.max(initial=0.0) <= 1 + ROUNDING and (cost := self._total(choices)) < self.cost:
+        if used.max(initial=0.0) <= 1 + ROUNDING and (cost := sum_of(self._nodes, self._edges, choices)) < self.cost:
             self.best, self.cost = choices, cost
         return used
-
-    def _total(self, choices: Sequence[int]) -> float:
-        own = sum(float(cost[k]) for cost, k in zip(self._nodes, choices, strict=True))
-        return own + sum(float(table[choices[a], choices[b]]) for (a, b), table in self._edges.items())
 
     def _at(self, price: Floats) -> tuple[list[Floats], Edges]:
         """The costs of nodes and edges where memory has that price."""

@@ -16,8 +16,9 @@ from partitioners._network.wiring import Traffic, Wiring, joined
 from simulator.lowering.exchange.shard_regions import Interval
 from simulator.taskgraph import Floats, Ints
 
-_ENTRIES = 2**20
-"""Messages between pairs of devices looked at together."""
+_ENTRIES = 2**18
+"""Messages between pairs of devices looked at together: what is larger takes three times as long, most of it for pages
+that are new to the process."""
 Axes = list[list[Interval]]
 """Four lists of intervals, whose product are the shards of a layer or what they read of another."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from heapq import nsmallest
 from itertools import accumulate, groupby, pairwise
 from math import log2
-from typing import NamedTuple
 
 import numpy as np
 
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import may_have_stages
+from partitioners._search.judged_plan import Judged, LocalChange, times_promised
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables, PlanLoads
 from partitioners._search.promises import promises_s
@@ -20,8 +20,9 @@ from partitioners._search.window_bounds import NONE, Library, Window, window_of,
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
 
-_TASKS_PER_LOOKUP = 150
-"""What a layer or its messages ask for, where that was not known before, takes as long as simulating so many tasks."""
+_TASKS_PER_LOOKUP, _DEVICES = 150, 16
+"""What a layer or its messages ask for, where that was not known before, takes as long as simulating so many tasks, on
+up to so many devices; on more, pieces, senders and receivers each grow with them."""
 _PER_WINDOW, _PER_PROMISE = 20, 2
 """So do bounds of a window and a promise, for each layer of the network."""
 _SLACK = 1.06
@@ -34,28 +35,6 @@ _PROMISES, _KEPT = 12, 6
 """Changes of a window, those of the least bounds, of which the promise is worked out, and of these that are kept."""
 _WAITING = 96
 """Changes of all windows that are kept: several times as many as are simulated before one of them gains."""
-
-
-class LocalChange(NamedTuple):
-    """Numbers of other shardings for some layers, by position, and of micro-batches; what the plan then promises."""
-
-    promise_s: float
-    numbers: dict[int, int]
-    microbatches: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A plan that was simulated, its loads, and what steps take over their promises by number of micro-batches."""
-
-    verdict: Verdict
-    loads: PlanLoads
-    excess: dict[int, float]
-
-    @property
-    def microbatches(self) -> int:
-        """Of the plan; its loads may be those of another number."""
-        return self.verdict.plan.microbatches
 
 
 class LocalSearch:
@@ -76,25 +55,36 @@ class LocalSearch:
         self._ways: dict[GroupCut, tuple[int, ...]] = {}
         self._libraries: dict[int, Library] = {}
         self._seen: set[tuple[float, float]] = set()
+        self._per_lookup = _TASKS_PER_LOOKUP * max(judge.cluster.workers / _DEVICES, 1.0) ** 3
         self._excess: dict[int, float] = {}
+        self._known_counts: set[int] = set()  # of micro-batches: by powers of two from those of plans from elsewhere
 
-    def judged(self, verdict: Verdict) -> Judged:
-        """A plan from elsewhere with as many micro-batches, twice or half, as takes least: all are simulated, also to
+    def judged(self, verdict: Verdict) -> list[Judged]:
+        """A plan from elsewhere, itself and with twice and half as many micro-batches: all are simulated, also to
         compare with promises."""
-        loads, own = self._tables.of(verdict.plan), verdict.plan.microbatches
-        self._excess = {own: _times_promised(verdict.step_s, self._promises_s(loads, [own])[0])}
-        for count in sorted({2 * own, own // 2} & set(self._counts(loads))):
+        own = verdict.plan.microbatches
+        loads = self._tables.of(self._in_shared_terms(verdict.plan))
+        verdicts, self._excess = {own: verdict}, {}
+        self._known_counts |= {own << k for k in range(8)} | {own >> k for k in range(8) if own % (1 << k) == 0}
+        self._learn(own, verdict, self._promises_s(loads, [own])[0])
+        for count in self._counts(loads, {2 * own, own // 2} - {own, 0}):
             other = self._simulated(loads, count)
-            self._learn(count, other, self._promises_s(loads, [count])[0])
-            if other is not None and other.beats(verdict):
-                verdict = other
+            if other is not None:
+                self._learn(count, other, self._promises_s(loads, [count])[0])
+                verdicts[count] = other
         self._library(loads)
-        return Judged(verdict=verdict, loads=loads, excess=self._excess)
+        return [Judged(verdict=each, loads=loads, excess=self._excess) for each in verdicts.values()]
+
+    def _in_shared_terms(self, plan: Plan) -> Plan:
+        """The plan with as many micro-batches as its loads are looked up for: one, so that plans share them."""
+        uneven = any(sharding.samples for sharding in plan.placements.values())
+        return plan if uneven or not self._microbatches else replace(plan, microbatches=1)
 
     def take_over(self, plans: Sequence[Plan]) -> None:
         """From now on changes may place layers as one of these plans does."""
         for plan in plans:
-            for library in self._libraries.values():
+            library = self._libraries.get(self._in_shared_terms(plan).microbatches)
+            if library is not None:
                 library.add(tuple(self._tables.numbers(plan)))
 
     def refine(self, start: Judged, patience: int, least_budget: float) -> None:
@@ -107,7 +97,7 @@ class LocalSearch:
         here, fruitless, gained = start, 0, True
         before = start.verdict  # the first of those in a row
         own_s = self._promises_s(start.loads, [start.microbatches])[0]
-        self._excess = start.excess | {start.microbatches: _times_promised(start.verdict.step_s, own_s)}
+        self._excess = start.excess | {start.microbatches: times_promised(start.verdict.step_s, own_s)}
         while gained:
             gained, waiting = False, self._promising_changes(here, least_budget)
             while waiting:
@@ -129,11 +119,12 @@ class LocalSearch:
                     here, gained = Judged(verdict=verdict, loads=after, excess=self._excess), True
                     if verdict.excess_bytes < before.excess_bytes or verdict.cost <= before.cost * (1 - _GAIN):
                         fruitless, before = 0, verdict
-                    self._excess[count] = _times_promised(verdict.step_s, after_s)
+                    self._excess[count] = times_promised(verdict.step_s, after_s)
 
     def descend(self, start: Judged, least_budget: float) -> list[Judged]:
-        """Take, window after window, what promises the shortest step, as long as one gains and half the budget for it
-        lasts; then simulate plans on the way, since what promises most need not be shortest."""
+        """Take, window after window, what promises the shortest step with as many micro-batches, as long as one gains
+        and half the budget for it lasts; then simulate plans on the way, since what promises most need not be
+        shortest."""
         here, count, way = start.loads, start.microbatches, list[tuple[PlanLoads, LocalChange]]()
         self._excess = start.excess
         likely_s, gained = start.verdict.step_s, True
@@ -143,8 +134,8 @@ class LocalSearch:
             for window in [*self._windows, *self._runs(here)]:
                 if self._judge.budget <= half:
                     break
-                for change in self._best_of(library, here, count, window, likely_s * (1 - _GAIN), 1):
-                    here, count, gained = self._tables.after(here, change.numbers), change.microbatches, True
+                for change in self._best_of(library, here, count, window, likely_s * (1 - _GAIN), 1, [count]):
+                    here, gained = self._tables.after(here, change.numbers), True
                     likely_s = change.promise_s * self._excess_of(count)
                     way.append((here, change))
         return self._simulated_on(way, start, least_budget)
@@ -172,7 +163,7 @@ class LocalSearch:
 
     def _learn(self, count: int, verdict: Verdict | None, promise_s: float) -> None:
         if verdict is not None:
-            self._excess[count] = _times_promised(verdict.step_s, promise_s)
+            self._excess[count] = times_promised(verdict.step_s, promise_s)
 
     def _excess_of(self, count: int) -> float:
         """What a step takes over its promise with so many micro-batches, or the nearest number that is known."""
@@ -191,7 +182,9 @@ class LocalSearch:
         for window in [*self._runs(here.loads), *short]:
             if self._judge.budget <= least:
                 break
-            promising += self._best_of(library, here.loads, here.microbatches, window, limit_s, _KEPT)
+            promising += self._best_of(
+                library, here.loads, here.microbatches, window, limit_s, _KEPT, sorted(self._known_counts)
+            )
             if len(promising) > _WAITING:
                 promising = nsmallest(_WAITING, promising, key=self._likely_s)
                 limit_s = self._likely_s(promising[-1])
@@ -202,17 +195,26 @@ class LocalSearch:
         return change.promise_s * self._excess_of(change.microbatches)
 
     def _best_of(
-        self, library: Library, here: PlanLoads, microbatches: int, window: Window, limit_s: float, kept: int
+        self,
+        library: Library,
+        here: PlanLoads,
+        microbatches: int,
+        window: Window,
+        limit_s: float,
+        kept: int,
+        asked: Sequence[int],
     ) -> list[LocalChange]:
         """So many changes of a window, those that likely take least and less than the limit; of each with the number of
-        micro-batches that takes least and, where several are kept, with this one."""
-        lookups, likely, counts = self._tables.lookups, list[tuple[float, LocalChange]](), self._counts(here)
-        excess = np.array([self._excess_of(count) for count in counts])
-        for number, (numbers, bound_s) in enumerate(library.bounds_s(here, window, counts, excess, limit_s)):
+        micro-batches, of those asked for, that takes least and, where several are kept, with this one."""
+        lookups, likely = self._tables.lookups, list[tuple[float, LocalChange]]()
+        excess = np.array([self._excess_of(count) for count in asked])
+        for number, (numbers, bound_s) in enumerate(library.bounds_s(here, window, asked, excess, limit_s)):
             if number >= _PROMISES or (len(likely) >= kept and bound_s >= likely[kept - 1][0]):
                 break
             after = self._tables.after(here, numbers)
-            counts_after = self._counts(after)
+            counts_after = self._counts(after, asked)
+            if not counts_after:
+                continue
             promised_s = self._promises_s(after, counts_after)
             steps_s = [s * self._excess_of(count) for s, count in zip(promised_s, counts_after, strict=True)]
             least = int(np.argmin(steps_s))
@@ -220,7 +222,7 @@ class LocalSearch:
                 if steps_s[k] < limit_s and (k == least or (kept > 1 and counts_after[k] == microbatches)):
                     likely.append((steps_s[k], LocalChange(promised_s[k], numbers, counts_after[k])))
             likely.sort(key=lambda each: each[0])
-        self._judge.budget -= _PER_WINDOW * len(self._order) + _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        self._judge.budget -= _PER_WINDOW * len(self._order) + self._per_lookup * (self._tables.lookups - lookups)
         return [change for _, change in likely[:kept]]
 
     def _promises_s(self, loads: PlanLoads, counts: Sequence[int]) -> list[float]:
@@ -245,14 +247,13 @@ class LocalSearch:
         except ShardscopeError:
             return None
 
-    def _counts(self, loads: PlanLoads) -> list[int]:
-        """Numbers of micro-batches by powers of two from that of the loads, of those that leave each part a sample."""
-        own, base = loads.base.microbatches, loads.base
-        if not self._microbatches or any(self._tables.shardings[number].samples for number in set(loads.numbers)):
-            return [own]
-        parts = max(self._tables.shardings[number].degrees[0] for number in set(loads.numbers))
-        counts = [own << k for k in range(8)] + [own >> k for k in range(1, 8) if own % (1 << k) == 0]
-        return [m for m in counts if base.batch_size % m == 0 and base.batch_size // m >= parts] or [own]
+    def _counts(self, loads: PlanLoads, asked: Collection[int]) -> list[int]:
+        """Of these numbers of micro-batches those that leave each part a sample."""
+        shardings = [self._tables.shardings[number] for number in set(loads.numbers)]
+        base, parts = loads.base, max(sharding.degrees[0] for sharding in shardings)
+        if not self._microbatches or any(sharding.samples for sharding in shardings):
+            return [count for count in (base.microbatches,) if count in asked]
+        return [m for m in sorted(asked) if base.batch_size % m == 0 and base.batch_size // m >= parts]
 
     def _library(self, here: PlanLoads) -> Library:
         """All ways to place the network on the devices in use or near them, beside what it has."""
@@ -265,7 +266,7 @@ class LocalSearch:
                     self._ways[cut] = self._way(cut, base.batch_size)
                 if any(number != NONE for number in self._ways[cut]):
                     library.add(self._ways[cut])
-        self._judge.budget -= _TASKS_PER_LOOKUP * (self._tables.lookups - lookups)
+        self._judge.budget -= self._per_lookup * (self._tables.lookups - lookups)
         return library
 
     def _way(self, cut: GroupCut, samples: int) -> tuple[int, ...]:
@@ -285,8 +286,3 @@ class LocalSearch:
 
     def _window(self, first: int, last: int) -> Window:
         return window_of(self._tables.inputs, self._order, first, last)
-
-
-def _times_promised(step_s: float, promise_s: float) -> float:
-    """How many times its promise a step takes; once where nothing is promised to take any time."""
-    return step_s / promise_s if promise_s > 0 else 1.0

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
+from typing import TypeVar
 
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import Annealing, Scored, is_plain
+from partitioners._search.judged_plan import Judged
 from partitioners._search.local_search import LocalSearch
 from simulator.errors import ShardscopeError
 from simulator.plan import Plan
+
+T = TypeVar("T")
 
 _ANNEALED_TASKS = 400_000
 """So many tasks are simulated of plans that are annealed in a round, at effort 1."""
@@ -21,47 +25,63 @@ _GAIN = 1e-3
 """The share of the step that a round of changes and annealing has to save for another."""
 _FOR_DESCENTS = 0.35
 """Of the budget at hand."""
-_STARTS = 2
-"""Plans that the local search changes at most."""
+_STARTS, _DESCENTS = 8, 12
+"""Plans of different placements that the local search starts from at most, the shortest steps first, and of these, with
+more and fewer micro-batches, those that it descends from: the shortest is seldom the best start."""
+_REFINED, _NEAR = 3, 1.1
+"""Of what it comes to, so many that are changed further at most, and by how much their steps may exceed the best."""
 
 
-def refine(judge: Judge, starts: Sequence[Verdict | None], effort: float, *, microbatches: bool, seed: int) -> None:
+def refine(judge: Judge, starts: Iterable[Verdict], effort: float, *, microbatches: bool, seed: int) -> None:
     """Change the starts that are near the best, then anneal them, and again while a round gains and budget is left.
 
     microbatches: whether their number may change. The judge remembers what is better.
     """
-    near = [each for each in starts if each is not None and judge.is_near(each.cost) and is_plain(each.plan)]
+    near = [each for each in starts if judge.is_near(each.cost) and is_plain(each.plan)]
+    search, changed = LocalSearch(judge, microbatches), near
     for number in count():
-        before = judge.best
-        _improve(judge, near, patience=round(_PATIENCE * effort), microbatches=microbatches)
-        left = judge.budget
+        _improve(judge, search, changed, patience=round(_PATIENCE * effort))
+        before, left = judge.best, judge.budget
         judge.grant(_ANNEALED_TASKS * effort)
         _anneal(judge, near, fixed=not microbatches, seed=seed + number)
         judge.grant(left)
         best = judge.best
         if best is None or before is None or best.cost >= before.cost * (1 - _GAIN) or left <= 0:
             break
-        near = [best, *near] if is_plain(best.plan) else near
+        changed = [best] if is_plain(best.plan) else []
 
 
-def _improve(judge: Judge, starts: Sequence[Verdict], *, patience: int, microbatches: bool) -> None:
-    """Change each of some plans while it gains, the shortest step first.
+def _improve(judge: Judge, search: LocalSearch, starts: Sequence[Verdict], *, patience: int) -> None:
+    """Descend from the starts, then change what that comes to while it gains.
 
-    Placements of one may be taken over by another. microbatches: whether their number may change.
+    Placements of one may be taken over by another.
     """
     if judge.budget <= 0:
         return
-    search = LocalSearch(judge, microbatches)
-    judged = [search.judged(start) for start in sorted(starts, key=_order)[:_STARTS]]
+    placed = _best_of_each(starts, lambda each: each, lambda each: tuple(each.plan.placements.items()))[:_STARTS]
+    judged = [each for start in placed for each in search.judged(start)]
+    judged = _best_of_each(judged, _verdict, lambda each: (each.microbatches, *each.loads.numbers))[:_DESCENTS]
     whole = judge.budget  # what the ways to cut the network ask for is known by now
-    best = []
+    reached = list(judged)
     for number, start in enumerate(judged):
-        least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged))
-        best.append(min([start, *search.descend(start, least)], key=lambda each: _order(each.verdict)))
-    best.sort(key=lambda each: _order(each.verdict))
-    search.take_over([*(start.plan for start in starts), *(each.verdict.plan for each in best)])
-    for number, each in enumerate(best):
-        search.refine(each, patience, judge.budget / 2 if number < len(best) - 1 else 0.0)
+        reached += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged)))
+    refined = _best_of_each(reached, _verdict, lambda each: each.microbatches)[:_REFINED]
+    search.take_over([each.verdict.plan for each in refined])
+    for number, each in enumerate(refined):
+        if judge.best is None or each.verdict.cost <= _NEAR * judge.best.cost:
+            search.refine(each, patience, judge.budget * (1 - 1 / (len(refined) - number)))
+
+
+def _best_of_each(some: Iterable[T], verdict: Callable[[T], Verdict], kind: Callable[[T], Hashable]) -> list[T]:
+    """The best of each kind, the best of all first."""
+    best: dict[Hashable, T] = {}
+    for each in sorted(some, key=lambda each: _order(verdict(each))):
+        best.setdefault(kind(each), each)
+    return list(best.values())
+
+
+def _verdict(judged: Judged) -> Verdict:
+    return judged.verdict
 
 
 def _order(verdict: Verdict) -> tuple[float, float]:

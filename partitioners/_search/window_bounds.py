@@ -18,6 +18,8 @@ from simulator.taskgraph import Floats, Ints
 
 NONE = -1
 """In place of the number of a sharding, where a layer cannot be placed so."""
+_ENDS = 24
+"""Places at most, of many groups, up to or from which all layers are placed anew."""
 _TRIED = 48
 """Changes of a window, those of the least loads, of which messages across its borders are looked up."""
 
@@ -46,7 +48,8 @@ def window_of(inputs: Sequence[Sequence[int]], order: Sequence[int], first: int,
 def windows(count: int) -> list[tuple[int, int]]:
     """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
     on, each from several places, and all up to one or from one on; the longest first."""
-    spans = {(0, at) for at in range(1, count)} | {(at, count) for at in range(1, count)}
+    every = -(-count // _ENDS)
+    spans = {ends for at in range(every, count, every) for ends in ((0, at), (at, count))}
     length = 1 << max(count - 1, 1).bit_length() >> 1
     while length:
         spans |= {(first, min(first + length, count)) for first in range(0, count, max(length // 2, 1))}

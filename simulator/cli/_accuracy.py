@@ -14,10 +14,10 @@ from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
+    from partitioners._choice_search import JudgedChoice
     from simulator.cluster import Cluster
     from simulator.convergence.curves import Curves, Interval
     from simulator.convergence.time_to_accuracy import CostToAccuracy
-    from simulator.run import Run
     from simulator.workload import Profile
 
 
@@ -43,7 +43,9 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
     return curves
 
 
-def cost_to_accuracy(done: Run, curves: Curves, target: float, profile: Profile, cluster: Cluster) -> CostToAccuracy:
+def cost_to_accuracy(
+    done: JudgedChoice, curves: Curves, target: float, profile: Profile, cluster: Cluster
+) -> CostToAccuracy:
     """When a simulated plan reaches `target`, and what that costs. Raises InputError."""
     from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
 

@@ -30,7 +30,7 @@ from simulator.errors import InputError, MissingExtraError, require
 from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
-    from partitioners import StrategyChoice
+    from partitioners._choice_search import JudgedChoice
     from simulator.cluster import Cluster
     from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.plan import StepSettings
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _answers, _comparing, _printing
     from simulator.language_models.card_files import is_card
     from simulator.run import expected_interval
+    from simulator.run import run as simulate
 
     if _started_run.is_asked(args):
         return _better.run(args)
@@ -69,8 +70,7 @@ def run(args: argparse.Namespace) -> int:
     profile = files.read_profile(args.profile)
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
-    done: dict[str, Run] = {}
-    made: dict[str, StrategyChoice] = {}
+    done: dict[str, JudgedChoice] = {}
     reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
     with _printing.progress() as progress:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
             try:
-                made[name], result = best_of_strategy(name, profile, cluster, args)
+                result = best_of_strategy(name, profile, cluster, args)
                 if curves is not None:
                     reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
                 done[name] = result
@@ -92,20 +92,21 @@ def run(args: argparse.Namespace) -> int:
         return not report.fits, reached[name].seconds.median if reached else report.step_s
 
     ranked = sorted(done, key=order)
-    if args.trace_out and ranked:
-        _printing.write_trace(done[ranked[0]], cluster, args.trace_out)
-    reports = [done[name].report for name in ranked]
+    runs = [done[name] for name in ranked]
+    best = runs[0] if runs else None
+    if args.trace_out and best:
+        _printing.write_trace(simulate(profile, cluster, best.plan, runtime=best.runtime), cluster, args.trace_out)
+    reports = [each.report for each in runs]
     notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
-            {"strategy": name, "simulate": made[name].words, "report": done[name].report.to_dict()}
+            {"strategy": name, "simulate": done[name].choice.words, "report": done[name].report.to_dict()}
             | ({"to_accuracy": reached[name].to_dict()} if reached else {})
             for name in ranked
         ]
         rows += [{"strategy": name, "error": why} for name, why in failed.items()]
         _printing.print_json({"strategies": rows}, *notes)
     else:
-        best = done[ranked[0]] if ranked else None
         shown = _printing.Shown(
             of=_answers.priced(profile),
             change=_answers.best_change(profile, cluster, best.plan, best.runtime, best.report) if best else "",
@@ -115,9 +116,8 @@ def run(args: argparse.Namespace) -> int:
             failed=failed,
             verbose=args.verbose,
         )
-        runs = [done[name] for name in ranked]
         intervals = [expected_interval(each.report, profile, cluster, each.plan, each.runtime) for each in runs]
-        ways = [made[name] for name in ranked]
+        ways = [each.choice for each in runs]
         _comparing.print_comparison(profile, cluster, reports, intervals, ways, shown)
         if curves is not None:
             _accuracy.print_reached(curves, {name: reached[name] for name in ranked})
@@ -138,24 +138,18 @@ def strategy_names(text: str) -> list[str]:
     return names
 
 
-def best_of_strategy(
-    name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace
-) -> tuple[StrategyChoice, Run]:
+def best_of_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> JudgedChoice:
     """The best of what there is to try of a strategy; where options of its own are given, or where it searches by
     itself, what `simulate` makes. Raises InputError where it cannot be built."""
     import partitioners
-    from partitioners._choice_search import best_choice
-    from simulator.run import run as simulate
+    from partitioners._choice_search import JudgedChoice, best_choice
 
     step, own = _step(name, profile, cluster, args)
     if own or "effort" in partitioners.options(name):
         choice = partitioners.StrategyChoice(strategy=name, step=step, own=own)
         plan = replace(choice, own={"seed": args.seed, **own}).plan(profile, cluster)
-    else:
-        choice, plan = best_choice(
-            name, profile, cluster, step, lambda each: args.zero in (None, each.step.states.stage)
-        )
-    return choice, simulate(profile, cluster, plan, runtime=step.runtime)
+        return JudgedChoice.of(choice, plan, profile, cluster, step.runtime)
+    return best_choice(name, profile, cluster, step, lambda each: args.zero in (None, each.step.states.stage))
 
 
 def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:

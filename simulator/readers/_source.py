@@ -107,8 +107,8 @@ class Options:
     def left(self, matters: re.Pattern[str]) -> tuple[str, ...]:
         """Those not read that may change a step, with their values."""
         unread = {name: words for name, words in self._options.items() if name not in self._read}
-        given = {name: words for name, words in unread.items() if words[:1] not in (("false",), ("none",))}
-        return tuple(" ".join((name, *given[name])) for name in sorted(given) if matters.search(name))
+        meant = {name: words for name, words in unread.items() if words[:1] not in (("false",), ("none",))}
+        return tuple(" ".join((name, *meant[name])) for name in sorted(meant) if matters.search(name))
 
 
 def count_in(section: Mapping[str, Any], name: str, default: int | None = None) -> int:
