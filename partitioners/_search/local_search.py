@@ -121,12 +121,13 @@ class LocalSearch:
                         fruitless, before = 0, verdict
                     self._excess[count] = times_promised(verdict.step_s, after_s)
 
-    def descend(self, start: Judged, least_budget: float) -> list[Judged]:
-        """Take, window after window, what promises the shortest step with as many micro-batches, as long as one gains
-        and half the budget for it lasts; then simulate plans on the way, since what promises most need not be
-        shortest."""
+    def descend(self, start: Judged, least_budget: float, *, free: bool = False) -> list[Judged]:
+        """Take, window after window, what promises the shortest step with as many micro-batches, or where that is free
+        with any number, as long as one gains and half the budget for it lasts; then simulate plans on the way, since
+        what promises most need not be shortest."""
         here, count, way = start.loads, start.microbatches, list[tuple[PlanLoads, LocalChange]]()
         self._excess = start.excess
+        counts = sorted(self._known_counts) if free else [count]
         likely_s, gained = start.verdict.step_s, True
         half = (self._judge.budget + least_budget) / 2
         while gained:
@@ -134,8 +135,9 @@ class LocalSearch:
             for window in [*self._windows, *self._runs(here)]:
                 if self._judge.budget <= half:
                     break
-                for change in self._best_of(library, here, count, window, likely_s * (1 - _GAIN), 1, [count]):
-                    here, gained = self._tables.after(here, change.numbers), True
+                limit_s = likely_s * (1 - _GAIN)
+                for change in self._best_of(library, here, count, window, limit_s, 1, counts):
+                    here, count, gained = self._tables.after(here, change.numbers), change.microbatches, True
                     likely_s = change.promise_s * self._excess_of(count)
                     way.append((here, change))
         return self._simulated_on(way, start, least_budget)

@@ -25,9 +25,10 @@ _GAIN = 1e-3
 """The share of the step that a round of changes and annealing has to save for another."""
 _FOR_DESCENTS = 0.35
 """Of the budget at hand."""
-_STARTS, _DESCENTS = 8, 12
-"""Plans of different placements that the local search starts from at most, the shortest steps first, and of these, with
-more and fewer micro-batches, those that it descends from: the shortest is seldom the best start."""
+_STARTS, _DESCENTS, _FREE = 8, 12, 2
+"""Plans of different placements that the local search starts from at most, the shortest steps first; of these, with
+more and fewer micro-batches, those that it descends from; and those from which once more, to any number of them. The
+shortest is seldom the best start."""
 _REFINED, _NEAR = 3, 1.1
 """Of what it comes to, so many that are changed further at most, and by how much their steps may exceed the best."""
 
@@ -62,9 +63,11 @@ def _improve(judge: Judge, search: LocalSearch, starts: Sequence[Verdict], *, pa
     judged = [each for start in placed for each in search.judged(start)]
     judged = _best_of_each(judged, _verdict, lambda each: (each.microbatches, *each.loads.numbers))[:_DESCENTS]
     whole = judge.budget  # what the ways to cut the network ask for is known by now
+    descents = [(start, False) for start in judged] + [(start, True) for start in judged[:_FREE]]
     reached = list(judged)
-    for number, start in enumerate(judged):
-        reached += search.descend(start, whole * (1 - _FOR_DESCENTS * (number + 1) / len(judged)))
+    for number, (start, free) in enumerate(descents):
+        least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(descents))
+        reached += search.descend(start, least, free=free)
     refined = _best_of_each(reached, _verdict, lambda each: each.microbatches)[:_REFINED]
     search.take_over([each.verdict.plan for each in refined])
     for number, each in enumerate(refined):
