@@ -1,9 +1,9 @@
 """Hypergraph-partitioned model parallelism: KaHyPar cuts and the plans of other strategies, refined by simulation.
 
 The cut minimises communication at balanced compute, but a balanced cut can still run slowly when its shards wait for
-each other. So plans are judged by the simulated step. The strongest of the other strategies, which the same notation
-holds, are changed while that gains, then annealed; with what is left of the budget several cuts (grids, imbalances,
-seeds) are simulated, and border shards of the best migrate while that gains.
+each other. So plans are judged by the simulated step. Those of the other strategies near the best, which the same
+notation holds, are changed while that gains, then annealed; with what is left of the budget several cuts (grids,
+imbalances, seeds) are simulated, and border shards of the best migrate while that gains.
 """
 
 from __future__ import annotations

@@ -258,6 +258,20 @@ def test_a_search_starts_from_twice_and_half_as_many_micro_batches() -> None:
     } == pytest.approx(steps_s)
 
 
+@pytest.mark.parametrize("free", [False, True])
+def test_a_descent_keeps_its_micro_batches_unless_they_are_free(free: bool) -> None:
+    """Four layers on one device, eight micro-batches at 1 ms a task: all devices and one micro-batch take least."""
+    profile, cluster, runtime = chain(4), star(4, bandwidth=1e9), Runtime(name="priced", task_overhead_s=1e-3)
+    plan = replace(chained_plan(((0,),) * 4, microbatches=8), model=profile.model)
+    judge = Judge(profile=profile, cluster=cluster, runtime=runtime)
+    search = LocalSearch(judge, microbatches=True)
+    start = next(each for each in search.judged(judge.consider(plan)) if each.microbatches == 8)
+    judge.budget = 1e7
+    reached = search.descend(start, 0.0, free=free)
+    assert min(each.verdict.step_s for each in reached) < start.verdict.step_s
+    assert ({each.microbatches for each in reached} == {8}) is not free
+
+
 def search_of_counts(way: list[int]) -> tuple[Judge, LocalSearch, Judged, list[LocalChange]]:
     """A search from one micro-batch on, and changes of nothing but their number, of a pipeline of four stages where
     every task costs 1 ms more: 129, 86, 73, 68, 64, 64, 69, 75, 89, 135 ms with 1, 2, 3, 4, 6, 8, 12, 16, 24, 48."""

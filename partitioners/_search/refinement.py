@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import count
+from math import inf
 from typing import TypeVar
 
 from partitioners._judge.judge import Judge, Verdict
@@ -61,18 +63,33 @@ def _improve(judge: Judge, search: LocalSearch, starts: Sequence[Verdict], *, pa
         return
     placed = _best_of_each(starts, lambda each: each, lambda each: tuple(each.plan.placements.items()))[:_STARTS]
     judged = [each for start in placed for each in search.judged(start)]
-    judged = _best_of_each(judged, _verdict, lambda each: (each.microbatches, *each.loads.numbers))[:_DESCENTS]
+    judged = _best_of_each(judged, _verdict, _loads)[:_DESCENTS]
     whole = judge.budget  # what the ways to cut the network ask for is known by now
     descents = [(start, False) for start in judged] + [(start, True) for start in judged[:_FREE]]
     reached = list(judged)
     for number, (start, free) in enumerate(descents):
         least = whole * (1 - _FOR_DESCENTS * (number + 1) / len(descents))
         reached += search.descend(start, least, free=free)
-    refined = _best_of_each(reached, _verdict, lambda each: each.microbatches)[:_REFINED]
+    refined = _to_refine(judge, reached)
     search.take_over([each.verdict.plan for each in refined])
     for number, each in enumerate(refined):
-        if judge.best is None or each.verdict.cost <= _NEAR * judge.best.cost:
-            search.refine(each, patience, judge.budget * (1 - 1 / (len(refined) - number)))
+        search.refine(each, patience, judge.budget * (1 - 1 / (len(refined) - number)))
+
+
+def _to_refine(judge: Judge, reached: Iterable[Judged]) -> list[Judged]:
+    """Of what is near the best, the best of each number of micro-batches, and then the next ones."""
+    limit = inf if judge.best is None else _NEAR * judge.best.cost
+    ranked, before = list[tuple[int, Judged]](), Counter[int]()
+    for each in _best_of_each(reached, _verdict, _loads):
+        if each.verdict.cost <= limit:
+            ranked.append((before[each.microbatches], each))
+            before[each.microbatches] += 1
+    return [each for _, each in sorted(ranked, key=lambda entry: entry[0])[:_REFINED]]
+
+
+def _loads(judged: Judged) -> Hashable:
+    """Plans with the same of it ask for the same."""
+    return judged.microbatches, *judged.loads.numbers
 
 
 def _best_of_each(some: Iterable[T], verdict: Callable[[T], Verdict], kind: Callable[[T], Hashable]) -> list[T]:
