@@ -66,8 +66,8 @@ def _named(card: ModelCard) -> ModelCard:
 
 
 HEADINGS = (
-    "| rows predicted | rows | median | mean | bias | P90 | rank | regret | in interval | memory |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| rows predicted | rows | median | mean | bias | P90 | rank | regret | memory |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 
 
@@ -77,7 +77,7 @@ def summary(name: str, rows: Sequence[Row], stack: str | None = None) -> str:
     return (
         f"| {name} | {figures.steps} | {figures.median:.1%} | {figures.mean:.1%} | {figures.bias:+.1%} | "
         f"{figures.p90:.0%} | {figures.rank:.3f} | {figures.regret:.1%} / {figures.worst_regret:.0%} | "
-        f"{figures.inside:.0%} of {figures.width:.2f} | {figures.memory:.1%} |"
+        f"{figures.memory:.1%} |"
     )
 
 
