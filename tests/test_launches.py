@@ -39,15 +39,15 @@ EXACT = 1e-12
 SECONDS = st.floats(0.0, 1e-2, allow_subnormal=False) | st.sampled_from((0.0, 1e-3))
 BLOCKS = st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=12)
 """(launch, compute) seconds of the tasks of a block."""
-FIELDS = ("forward_launch_s", "backward_launch_s", "update_launch_s", "step_overhead_s")
+FIELDS = ("forward_launch_s", "backward_launch_s", "update_launch_s", "step_overhead_s", "message_pause_s")
 LAUNCHED = Runtime(
     name="launched",
     forward_launch_s=4e-4,
     backward_launch_s=7e-4,
     update_launch_s=2e-4,
     step_overhead_s=3e-3,
-    receive_synchronises=True,
 )
+PAUSED = replace(LAUNCHED, message_pause_s=5e-3)
 
 
 def row(launches: Sequence[float], seconds: Sequence[float], waits: Sequence[int] = ()) -> TaskGraph:
@@ -131,9 +131,7 @@ def test_negative_launches_are_refused(name: str) -> None:
 @st.composite
 def launched_runtimes(draw: st.DrawFn) -> Runtime:
     times = {name: draw(st.sampled_from((0.0, 1e-4, 1.3e-3))) for name in FIELDS}
-    return Runtime(
-        **times, receive_synchronises=draw(st.booleans()), overlap_slowdown=draw(st.sampled_from((1.0, 1.5)))
-    )
+    return Runtime(**times, overlap_slowdown=draw(st.sampled_from((1.0, 1.5))))
 
 
 @settings(max_examples=laws.examples(20, 60))
@@ -211,14 +209,22 @@ def test_every_task_is_launched_as_its_runtime_does(schedule: str) -> None:
         assert set(graph.launch_s[own & (graph.kind == Kind.WEIGHT)].tolist()) == ({3.5e-4} if split else set())
 
 
-def test_the_host_waits_before_what_reads_another_stages_messages() -> None:
-    """Of two stages, the second's forward passes begin with layer c, the first's backward passes with b."""
+def test_the_host_waits_for_each_message_between_stages() -> None:
+    """Layers a and b, then c and d; the first device runs F0 F1 B0 B1, the second F0 B0 F1 B1. Pauses before a pass: one
+    for what it reads, one for what the pass before it sent."""
     profile, cluster, plan = pipeline("1f1b")
-    for runtime, waits in ((LAUNCHED, True), (replace(LAUNCHED, receive_synchronises=False), False)):
+    for runtime, waits in ((PAUSED, True), (LAUNCHED, False)):
         graph = lower(ShardedModel(profile, plan), cluster, replace(runtime, step_overhead_s=0.0))
-        read = [(Kind(graph.kind[t]), graph.layer_names[graph.layer[t]]) for t in np.flatnonzero(graph.host_waits)]
-        assert sorted(read) == ([(Kind.FORWARD, "c")] * 2 + [(Kind.BACKWARD, "b")] * 2) * waits
-        assert sorted(graph.microbatch[graph.host_waits].tolist()) == [0, 0, 1, 1] * waits
+        own = {Kind.FORWARD: 4e-4, Kind.BACKWARD: 7e-4}
+        paused = {
+            (Kind(graph.kind[t]), graph.layer_names[graph.layer[t]], int(graph.microbatch[t])): round(
+                (graph.launch_s[t] - own[Kind(graph.kind[t])]) / 5e-3
+            )
+            for t in np.flatnonzero(graph.host_waits)
+        }
+        first = {(Kind.FORWARD, "a", 1): 1, (Kind.BACKWARD, "b", 0): 2, (Kind.BACKWARD, "b", 1): 1}
+        second = {(Kind.FORWARD, "c", 0): 1, (Kind.FORWARD, "c", 1): 2}
+        assert paused == ({**first, **second} if waits else {})
 
 
 @pytest.mark.parametrize("exchange", ["messages", "collectives", "scattered"])
@@ -231,7 +237,7 @@ def test_the_host_does_not_wait_for_ranks_of_its_own_stage(exchange: str) -> Non
     plan = planned("megatron", profile, cluster, batch_size=8, microbatches=1, tensor=2, pipeline=2)
     copies = {name: Sharding(copy=2, devices=devices) for name, devices in (("b", (0, 1)), ("c", (2, 3)))}
     plan = replace(plan, exchange=exchange, placements={**plan.placements, **copies})
-    graph = lower(ShardedModel(profile, plan), cluster, replace(LAUNCHED, step_overhead_s=0.0))
+    graph = lower(ShardedModel(profile, plan), cluster, replace(PAUSED, step_overhead_s=0.0))
     waits = np.flatnonzero(graph.host_waits)
     assert len(plan.devices) == 4 and sorted(graph.device[waits].tolist()) == [0, 1, 2, 3]
     first = set(graph.device[graph.layer == 0].tolist()) - {-1}
@@ -242,18 +248,19 @@ def test_the_host_does_not_wait_for_ranks_of_its_own_stage(exchange: str) -> Non
 
 
 def test_a_pipeline_whose_host_waits_by_hand() -> None:
-    """Two layers of 1 s forward and 2 s backward on two devices; launches of 3 s, ahead or after a message came."""
+    """Two layers of 1 s forward and 2 s backward on two devices; launches of 3 s, ahead, or after a message came and a
+    pause of half a second: two before the first device's backward pass, as its forward pass sent a message, too."""
     profile, cluster = chain([3.0, 3.0]), switched([1.0, 1.0], bandwidth_bytes_per_s=1e30)
     plan = planned("pipeline", profile, cluster, batch_size=8, microbatches=1, judged=False)
     runtime = Runtime(forward_launch_s=3.0, backward_launch_s=3.0)
-    for waits, ends in ((False, [4.0, 5.0, 10.0, 8.0]), (True, [4.0, 8.0, 17.0, 12.0])):
-        done = run(profile, cluster, plan, runtime=replace(runtime, receive_synchronises=waits))
+    for pause_s, ends in ((0.0, [4.0, 5.0, 10.0, 8.0]), (0.5, [4.0, 8.5, 18.5, 12.5])):
+        done = run(profile, cluster, plan, runtime=replace(runtime, message_pause_s=pause_s))
         order = [*of_kind(done.graph, Kind.FORWARD), *of_kind(done.graph, Kind.BACKWARD)]
         assert done.timeline.end_s[order].tolist() == pytest.approx(ends)
         idle = [device.bubble_s + device.exposed_communication_s for device in done.report.devices]
         assert [device.compute_s for device in done.report.devices] == [3.0, 3.0]
         launch = [device.launch_s for device in done.report.devices]
-        assert launch == pytest.approx([6.0, 5.0] if waits else [3.0, 1.0])
+        assert launch == pytest.approx([7.0, 5.5] if pause_s else [3.0, 1.0])
         assert idle == pytest.approx([ends[2] - 3.0 - late for late in launch])
 
 

@@ -65,7 +65,7 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
         each = plan.microbatches // model.sums_per_step if schedule.double_buffered else plan.microbatches
         further = np.delete(starts, slice(each, None, each))  # the first micro-batch of a sum adds to nothing
         add_gradients(builder, model, cluster, passes, further)
-    apart = meets or runtime.pass_overhead_s > 0 or runtime.receive_synchronises
+    apart = meets or runtime.pass_overhead_s > 0 or runtime.message_pause_s > 0
     orders = _add_order(builder, model, passes, starts, updates, apart)
     if meets:
         add_rendezvous(builder, orders, schedule)

@@ -58,8 +58,8 @@ def add_launches(
         launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
     if runtime.collective_launch_s and _crosses_hosts(builder, model, cluster):
         _add_collectives(builder, cluster, runtime.collective_launch_s)
-    if runtime.receive_synchronises and orders:
-        builder.column("host_waits")[_receiving(builder, model, orders)] = True
+    if runtime.message_pause_s and orders:
+        _add_pauses(builder, model, orders, runtime.message_pause_s)
     if runtime.step_overhead_s:
         _add_step_overhead(builder, runtime.step_overhead_s)
 
@@ -109,19 +109,30 @@ def _stage_of_device(model: ShardedModel) -> Mapping[int, int]:
     return {device: number for number, devices in enumerate(stages) for device in devices}
 
 
-def _receiving(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]]) -> list[int]:
-    """Of each pass the first task, if any, that reads what another stage sent."""
+def _add_pauses(
+    builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]], seconds: float
+) -> None:
+    """Let the host wait before each pass that reads what another stage sent, or follows one that sent to another, and
+    take `seconds` longer for each of the two: before the first task that reads, if any."""
     stage = _stage_of_device(model)
     crosses = np.array(
         [any(stage.get(a) != stage.get(b) for a, b in route.pairs) for route in builder.routes], dtype=np.bool_
     )
     later, earlier = builder.edges()
     exchanged = np.isin(builder.column("kind"), (Kind.ACTIVATION, Kind.GRADIENT))
-    received = np.zeros(len(builder), dtype=np.bool_)
-    received[exchanged] = crosses[builder.column("route")[exchanged]]
-    reads = np.zeros(len(builder), dtype=np.bool_)
-    reads[later[received[earlier]]] = True
-    return [int(tasks[reads[tasks]][0]) for order in orders for tasks in order if reads[tasks].any()]
+    message, reads, sends = np.zeros((3, len(builder)), dtype=np.bool_)
+    message[exchanged] = crosses[builder.column("route")[exchanged]]
+    reads[later[message[earlier]]] = True
+    sends[earlier[message[later]]] = True
+    for order in orders:
+        sent = False
+        for tasks in order:
+            reading = tasks[reads[tasks]]
+            if sent or len(reading):
+                first = reading[0] if len(reading) else tasks[0]
+                builder.column("host_waits")[first] = True
+                builder.column("launch_s")[first] += seconds * (sent + (len(reading) > 0))
+            sent = bool(sends[tasks].any())
 
 
 def _add_step_overhead(builder: GraphBuilder, seconds: float) -> None:
