@@ -40,11 +40,12 @@ def source() -> Source:
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
         method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
         "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
-        "leave over. Tensor groups over two nodes, on which nothing was calibrated, come out as those inside nodes "
-        "do; over four nodes they are 16 % too short, in pipelines 40 %, by about as long a time for each "
-        "micro-batch whatever it holds: what stalls those is not known. On 16 nodes some plans take 10 to 25 % longer "
-        "than neighbours that differ in micro-batch alone, in no order, and two pipelines of one replica ran in a "
-        "fifth to two fifths of the time.",
+        "leave over. Pipelines with tensor groups of 32 ran on an older version of nanotron, whose hosts ask every "
+        "0.1 s whether a message's headers went through (its source, and half a second for each micro-batch and "
+        "neighbour whatever it holds), by `nanotron-2024-h100`: 0.26 s a message is the median of what the benchmark's "
+        "48 suspect pipelines miss, which come out 4 % off with it. Tensor groups over several nodes are calibrated "
+        "on none. On 16 nodes some plans take 10 to 25 % longer than neighbours that differ in micro-batch alone, in "
+        "no order; of runs with large micro-batches some take one to five times as long as others and hold less.",
         steps=steps,
         calibrated="eight constants of `nanotron-h100`",
         commands=runs[0].command,
