@@ -35,6 +35,7 @@ TINY = replace(CARD, name="tiny", hidden=256, ffn=512, vocabulary=512, sequence=
 
 
 RUNS = [
+    (TINY, TrainingGrid()),
     (TINY, TrainingGrid(accumulation=2)),
     (TINY, TrainingGrid(microbatch=4)),
     (CARD, TrainingGrid(microbatch=4)),
