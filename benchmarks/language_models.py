@@ -1,14 +1,15 @@
 """Predict steps and memory of published language-model runs, and calibrate on them.
 
-    python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stack NAME|FILE]
-    python -m benchmarks.language_models --rows CSV --calibrate STACK.json [--stack NAME|FILE]
-    python -m benchmarks.language_models --cross-validate model|nodes
+    python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stacks FOLDER]
+    python -m benchmarks.language_models --rows CSV --calibrate --stacks FOLDER
+    python -m benchmarks.language_models --cross-validate model|nodes --stacks FOLDER
     python -m benchmarks.language_models --answer MODEL NODES
     python -m benchmarks.language_models --constants
 
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (see `partitioners._grids.measured_rows`); the runs are
 of the preset `p5`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
 memory does not suffice or no plan has the run. Rows marked suspect, or whose batch is not what they say, tell nothing.
+Each is predicted by the stack of the version that made it: those that ship, or those of a calibration in a folder.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import argparse
 import csv
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.accuracy._grids import PublishedRun, all_predicted, predicted
 from benchmarks.accuracy._steps import Figures
 from benchmarks.published import shared_data, table
-from partitioners._grids.calibration import CONSTANTS, MeasuredPlan, calibrated, constant_of
+from partitioners._grids.calibration import CONSTANTS, calibrated, constant_of
 from partitioners._grids.measured_rows import Row, card_of, grid_of, measured_plan, read_rows, usable
 from simulator.files import write_json
 from simulator.language_models.accelerators import GIB
@@ -34,7 +37,8 @@ from simulator.language_models.training_stack import TrainingStack, read_stack
 from simulator.network.catalogue import read_preset
 
 PRESET = "p5"
-STACK, OLDER_STACK = "nanotron-h100", "nanotron-2024-h100"
+STACK, CHECKED_STACK, OLDER_STACK = VERSIONS = "nanotron-h100", "nanotron-checked-h100", "nanotron-2024-h100"
+UNCHECKED = {"collective_check_s": 0.0}
 CALIBRATED_ON = 48
 """Runs that a calibration simulates again and again; more tell little more."""
 PREDICTED = 60
@@ -48,12 +52,12 @@ def usable_rows(path: Path | None = None) -> list[Row]:
     return list(usable(read_rows(path or shared_data() / "ultrascale" / "visible.csv")))
 
 
-def published_runs(rows: Iterable[Row], stack: str | None = None) -> list[PublishedRun]:
-    """Rows as runs of the preset; stack: a name or file, None for that of the version which made the run."""
+def published_runs(rows: Iterable[Row], folder: Path | None = None) -> list[PublishedRun]:
+    """Rows as runs of the preset. folder: of the stacks, None for those that ship."""
     return [
         PublishedRun(
             name=row.get("id", ""), card=_named(card_of(row)), grid=grid_of(row), preset=PRESET,
-            stack=stack or version_of(row),
+            stack=str(_file(folder, version_of(row))) if folder else version_of(row),
             measured_s=float(row["step_s"]) if row.get("step_s") else None, family=row["model"],
             peak_bytes=float(row["mem_gb"]) * GIB if row.get("mem_gb") else None,
         )
@@ -61,10 +65,16 @@ def published_runs(rows: Iterable[Row], stack: str | None = None) -> list[Publis
     ]  # fmt: skip
 
 
+def _file(folder: Path, version: str) -> Path:
+    return folder / f"{version}.json"
+
+
 def version_of(row: Row) -> str:
-    """The stack that made a run: pipelines with tensor groups of 32 are left of an older version's, of which the others
-    were made anew or are marked suspect."""
-    return OLDER_STACK if row["tp"] == "32" and row["pp"] != "1" else STACK
+    """The stack that made a run. Pipelines of several nodes ran with torch's checks of collectives, and those with
+    tensor groups of 32 are left of an older version's, of which others were made anew or are marked suspect."""
+    if row["pp"] == "1" or row["nodes"] == "1":
+        return STACK
+    return OLDER_STACK if row["tp"] == "32" else CHECKED_STACK
 
 
 def _named(card: ModelCard) -> ModelCard:
@@ -79,9 +89,9 @@ HEADINGS = (
 )
 
 
-def summary(name: str, rows: Sequence[Row], stack: str | None = None) -> str:
-    """One line of a Markdown table."""
-    figures = Figures.of(all_predicted(published_runs(rows, stack)))
+def summary(name: str, rows: Sequence[Row], folder: Path) -> str:
+    """One line of a Markdown table, by the stacks in a folder."""
+    figures = Figures.of(all_predicted(published_runs(rows, folder)))
     return (
         f"| {name} | {figures.steps} | {figures.median:.1%} | {figures.mean:.1%} | {figures.bias:+.1%} | "
         f"{figures.p90:.0%} | {figures.rank:.3f} | {figures.regret:.1%} / {figures.worst_regret:.0%} | "
@@ -99,28 +109,34 @@ def sampled(rows: Sequence[Row], count: int) -> list[Row]:
     return random.Random(1).sample(list(rows), min(count, len(rows)))
 
 
-def calibrated_without(rows: Sequence[Row], stack: TrainingStack, left_out: Sequence[Row]) -> TrainingStack:
-    """`stack` calibrated on a sample of the rows that are not left out."""
-    plans = [measured_plan(row) for row in calibrating([row for row in rows if row not in left_out])]
-    return _calibrated(stack, plans)
+def calibrated_on(rows: Sequence[Row], folder: Path) -> TrainingStack:
+    """The stack of checked runs calibrated on a sample of the rows; it and its other versions are written."""
+    plans = []
+    for row in calibrating(rows):
+        plan = measured_plan(row)
+        plans.append(replace(plan, runtime=UNCHECKED) if version_of(row) == STACK else plan)
+    fitted = calibrated(read_stack(CHECKED_STACK), plans, read_preset(PRESET).build)
+    pause_s = read_stack(OLDER_STACK).runtime.message_pause_s
+    fields: Mapping[str, Mapping[str, Any]] = {STACK: UNCHECKED, OLDER_STACK: {"message_pause_s": pause_s}}
+    for version in VERSIONS:
+        runtime = replace(fitted.runtime, **fields.get(version, {}))
+        write_json(replace(fitted, name=version, runtime=runtime), _file(folder, version))
+    return fitted
 
 
-def _calibrated(stack: TrainingStack, plans: Sequence[MeasuredPlan]) -> TrainingStack:
-    return calibrated(stack, plans, read_preset(PRESET).build)
-
-
-def cross_validation(rows: Sequence[Row], stack: TrainingStack, column: str, folder: Path) -> str:
+def cross_validation(rows: Sequence[Row], column: str, folder: Path) -> str:
     """A table of errors on what a calibration did not see: all rows of a "model", or of a number of "nodes".
 
-    folder: where the stacks are written, a file for each.
+    folder: where the stacks are written, a folder for each.
     """
     lines = [HEADINGS]
     for value in sorted({row[column] for row in rows}, key=lambda text: (len(text), text)):
-        path, left_out = folder / f"without-{column}-{value}.json", [row for row in rows if row[column] == value]
-        if not path.exists():
-            write_json(calibrated_without(rows, stack, left_out), path)
+        without, left_out = folder / f"without-{column}-{value}", [row for row in rows if row[column] == value]
+        if not _file(without, STACK).exists():
+            without.mkdir(parents=True, exist_ok=True)
+            calibrated_on([row for row in rows if row[column] != value], without)
         name = f"{value}{' nodes' if column == 'nodes' else ''}, calibrated without"
-        lines.append(summary(name, sampled(left_out, PREDICTED), str(path)))
+        lines.append(summary(name, sampled(left_out, PREDICTED), without))
     return "\n".join(lines)
 
 
@@ -175,33 +191,26 @@ def write_predictions(runs: Sequence[PublishedRun], path: Path) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--rows", type=Path, help="default: the benchmark's in SHARDSCOPE_DATA")
-    parser.add_argument("--stack", help="default: nanotron-h100, and of older runs that of their version")
+    parser.add_argument("--stacks", type=Path, help="folder of calibrated stacks")
     parser.add_argument("--predictions", type=Path)
-    parser.add_argument("--calibrate", type=Path)
+    parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--cross-validate", choices=("model", "nodes"))
-    parser.add_argument(
-        "--stacks", type=Path, default=Path("out"), help="folder of the calibrated stacks (default out)"
-    )
     parser.add_argument("--constants", action="store_true")
     parser.add_argument("--answer", nargs=2, metavar=("MODEL", "NODES"))
     args = parser.parse_args(arguments)
-    stack = read_stack(args.stack or STACK)
     if args.constants:
-        print(constants_table(stack))
+        print(constants_table(read_stack(CHECKED_STACK)))
     if args.predictions is not None:
         every = read_rows(args.rows or shared_data() / "ultrascale" / "visible.csv")
-        write_predictions(published_runs(every, args.stack), args.predictions)
-    if args.calibrate is not None:
-        rows = calibrating(usable_rows(args.rows))
-        fitted = _calibrated(stack, [measured_plan(row) for row in rows])
-        write_json(fitted, args.calibrate)
-        print(HEADINGS, summary("those of the calibration", rows, str(args.calibrate)), *fitted.remarks, sep="\n")
+        write_predictions(published_runs(every, args.stacks), args.predictions)
+    if args.calibrate:
+        rows = usable_rows(args.rows)
+        fitted = calibrated_on(rows, args.stacks)
+        print(HEADINGS, summary("those of the calibration", calibrating(rows), args.stacks), *fitted.remarks, sep="\n")
     if args.answer:
         print(answer(usable_rows(args.rows), *args.answer))
     if args.cross_validate:
-        args.stacks.mkdir(parents=True, exist_ok=True)
-        rows = [row for row in usable_rows(args.rows) if version_of(row) == STACK]
-        print(cross_validation(rows, stack, args.cross_validate, args.stacks))
+        print(cross_validation(usable_rows(args.rows), args.cross_validate, args.stacks))
     return 0
 
 

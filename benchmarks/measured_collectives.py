@@ -69,7 +69,7 @@ ONE_H100 = ("aws_batch.txt", 0, 8)
 
 ULTRA_SCALE_BYTES = 2.0**30
 COPIED_S = 2 * ULTRA_SCALE_BYTES / (0.85 * 3.35e12)
-"""What an H100 takes to read and write as much: its share of the memory's bandwidth is that of the stack nanotron-h100."""
+"""What an H100 takes to read and write as much, at the stack nanotron-h100's share of its memory's bandwidth."""
 
 
 def ultra_scale(fastest: bool = False) -> Rows:

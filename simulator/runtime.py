@@ -30,10 +30,10 @@ class Runtime:
     update_launch_s: float = 0.0
     """Host seconds to launch the update of one layer's parameters on a device, or what compresses a bucket's gradients
     or applies them on a server."""
-    collective_launch_s: float = 0.0
-    """Host seconds, for each member of its group, to launch one collective between passes in a pipeline whose messages
-    cross hosts, beside the latency of its way round them: there hosts stall at random, and wait for each other in
-    turn."""
+    collective_check_s: float = 0.0
+    """Host seconds, for each member of its group, before a collective: torch's check that all call the same
+    (TORCH_DISTRIBUTED_DEBUG=DETAIL), in which the others report to the first and are answered in turn, and what each
+    calls goes round twice; a third more where they are on several hosts."""
     step_overhead_s: float = 0.0
     """Host seconds once a step, on every device that computes, after all that it does: data loading, logging, the
     optimizer's synchronisation."""
@@ -42,9 +42,9 @@ class Runtime:
     taken as its reader is launched, and cannot be used again until the device is past it, as it is filled on another
     stream; an allocator gets it back where memory runs short. 0: memory is taken as tasks start."""
     message_pause_s: float = 0.0
-    """Host seconds, at each end, of a message between stages, for which the host waits for its device first, as one that
-    asks in pauses whether the message's headers went through: those of nanotron of December 2024 are two, 0.1 s each.
-    0: messages are launched ahead as everything else."""
+    """Host seconds, at each end, of a message between stages, for which the host waits for its device first, as one
+    that asks in pauses whether the message's headers went through: those of nanotron of December 2024 are two, 0.1 s
+    each. 0: messages are launched ahead as everything else."""
     rank_spread: float = 0.0
     """Standard deviation of devices' compute in a step over its mean. All wait for the slowest, which takes longer by
     as many of these as the largest of so many normal draws is above their mean."""
@@ -95,7 +95,7 @@ class Runtime:
             "forward_launch_s",
             "backward_launch_s",
             "update_launch_s",
-            "collective_launch_s",
+            "collective_check_s",
             "message_pause_s",
             "step_overhead_s",
             "send_cpu_s_per_byte",

@@ -82,7 +82,7 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
 
 
 LARGER = replace(SMALL, layers=8, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)
-SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0}
+SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s": 0.0, "update_launch_s": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.catalogue import read_runtime, write_cluster
+from simulator.network.topologies import Wire, two_tier
 from simulator.network.transfers import uncontended_s
 from simulator.plan import Plan, Sharding
 from simulator.report.critical_path import binding_chain, critical_path_s, taken_s
@@ -39,7 +40,8 @@ EXACT = 1e-12
 SECONDS = st.floats(0.0, 1e-2, allow_subnormal=False) | st.sampled_from((0.0, 1e-3))
 BLOCKS = st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=12)
 """(launch, compute) seconds of the tasks of a block."""
-FIELDS = ("forward_launch_s", "backward_launch_s", "update_launch_s", "step_overhead_s", "message_pause_s")
+HOST = ("forward_launch", "backward_launch", "update_launch", "collective_check", "step_overhead", "message_pause")
+FIELDS = tuple(f"{name}_s" for name in HOST)
 LAUNCHED = Runtime(
     name="launched",
     forward_launch_s=4e-4,
@@ -47,6 +49,7 @@ LAUNCHED = Runtime(
     update_launch_s=2e-4,
     step_overhead_s=3e-3,
 )
+WIRE = Wire(bandwidth_bytes_per_s=1e6)
 PAUSED = replace(LAUNCHED, message_pause_s=5e-3)
 
 
@@ -210,8 +213,8 @@ def test_every_task_is_launched_as_its_runtime_does(schedule: str) -> None:
 
 
 def test_the_host_waits_for_each_message_between_stages() -> None:
-    """Layers a and b, then c and d; the first device runs F0 F1 B0 B1, the second F0 B0 F1 B1. Pauses before a pass: one
-    for what it reads, one for what the pass before it sent."""
+    """Layers a and b, then c and d; the first device runs F0 F1 B0 B1, the second F0 B0 F1 B1. Pauses before a pass:
+    one for what it reads, one for what the pass before it sent."""
     profile, cluster, plan = pipeline("1f1b")
     for runtime, waits in ((PAUSED, True), (LAUNCHED, False)):
         graph = lower(ShardedModel(profile, plan), cluster, replace(runtime, step_overhead_s=0.0))
@@ -245,6 +248,18 @@ def test_the_host_does_not_wait_for_ranks_of_its_own_stage(exchange: str) -> Non
         (True, Kind.BACKWARD),
         (False, Kind.FORWARD),
     }
+
+
+@pytest.mark.parametrize("per_host, distant", [(4, 1.0), (2, 4 / 3)])
+def test_all_members_check_a_collective_before_its_reader(per_host: int, distant: float) -> None:
+    """Two sums of four replicas, before the update of each."""
+    profile, cluster = pipeline("1f1b")[0], two_tier(4, per_host, WIRE, replace(WIRE, tier="inter"))
+    plan = planned("data", profile, cluster, batch_size=8)
+    plan = replace(plan, synchronisation=replace(plan.synchronisation, bucket_bytes=profile.parameter_bytes // 2))
+    graph = lower(ShardedModel(profile, plan), cluster, Runtime(collective_check_s=1e-3))
+    assert np.count_nonzero(graph.kind == Kind.SYNCHRONISATION) == 2
+    assert graph.launch_s[graph.kind == Kind.UPDATE] == pytest.approx([2 * 4e-3 * distant] * 4)
+    assert not graph.launch_s[graph.kind != Kind.UPDATE].any()
 
 
 def test_a_pipeline_whose_host_waits_by_hand() -> None:

@@ -57,8 +57,27 @@ def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
         error = 0.1 * (CONSTANTS[name].high - CONSTANTS[name].low)
         assert constant_of(fitted, name) == pytest.approx(value, abs=error), name
     assert fitted.runtime.backward_launch_s == 2 * fitted.runtime.forward_launch_s
-    assert any("collective_launch_s: hardly told" in remark for remark in fitted.remarks)  # no pipeline among them
+    assert any("collective_check_s: hardly told" in remark for remark in fitted.remarks)  # no pipeline among them
     assert all(known.low <= constant_of(fitted, name) <= known.high for name, known in CONSTANTS.items())
+
+
+def test_the_stacks_of_nanotron_differ_in_how_hosts_wait_alone() -> None:
+    checked, older = read_stack("nanotron-checked-h100"), read_stack("nanotron-2024-h100")
+    assert checked.runtime == replace(older.runtime, message_pause_s=0.0) and older.runtime.message_pause_s == 0.26
+    assert NANOTRON.runtime == replace(checked.runtime, collective_check_s=0.0)
+    assert checked == replace(older, name=checked.name, runtime=checked.runtime)
+    assert replace(checked, name=NANOTRON.name, runtime=NANOTRON.runtime) == NANOTRON
+
+
+def test_a_run_may_differ_from_its_stack_in_the_runtime() -> None:
+    checked = with_constants(NANOTRON, {"runtime.collective_check_s": 1e-3})
+    plan = MeasuredPlan(card=TINY, grid=TrainingGrid(tensor=4), step_s=1.0)
+    unchecked = replace(plan, runtime={"collective_check_s": 0.0})
+    slow_s, fast_s, plain_s = (
+        predicted_steps_s(stack, [each], NODES)[0]
+        for stack, each in ((checked, plan), (checked, unchecked), (NANOTRON, plan))
+    )
+    assert fast_s == plain_s < slow_s
 
 
 def test_a_stack_is_read_as_it_was_written(tmp_path: Path) -> None:

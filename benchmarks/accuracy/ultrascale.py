@@ -38,16 +38,18 @@ def source() -> Source:
     )
     return Source(
         title="Llama-like 1B and 8B on 8 to 128 H100, every grid (Ultra-Scale Playbook)",
-        method=f"Every {EVERY}th of the clean runs, by the stack `nanotron-h100`, which was calibrated on this "
-        "benchmark where tensor groups lie inside nodes, on the preset `p5`, as they ran on EFA: what the mechanisms "
-        "leave over. Pipelines with tensor groups of 32 ran on an older version of nanotron, whose hosts ask every "
-        "0.1 s whether a message's headers went through (its source, and half a second for each micro-batch and "
-        "neighbour whatever it holds), by `nanotron-2024-h100`: 0.26 s a message is the median of what the benchmark's "
-        "48 suspect pipelines miss, which come out 4 % off with it. Tensor groups over several nodes are calibrated "
-        "on none. On 16 nodes some plans take 10 to 25 % longer than neighbours that differ in micro-batch alone, in "
-        "no order; of runs with large micro-batches some take one to five times as long as others and hold less.",
+        method=f"Every {EVERY}th of the clean runs, on the preset `p5`, as they ran on EFA, by `nanotron-h100`, "
+        "which was calibrated on this benchmark where tensor groups lie inside nodes: what the mechanisms leave "
+        "over. Pipelines over several nodes by `nanotron-checked-h100`: their hosts need 0.2 ms for each member of "
+        "a group before each collective, whatever it sends, as torch's checks of collectives do, which a launch "
+        "script of the benchmark's authors turns on. Those with tensor groups of 32 by `nanotron-2024-h100`: they "
+        "ran on an older version, whose hosts ask every 0.1 s whether a message's headers went through, as its "
+        "source says; 0.26 s a message is the median of what the benchmark's 48 suspect pipelines miss, which come "
+        "out 4 % off with it. On 16 nodes some plans take 10 to 25 % longer than neighbours that differ in micro- "
+        "batch alone, in no order; of runs with large micro-batches some take one to five times as long as others "
+        "and hold less.",
         steps=steps,
-        calibrated="eight constants of `nanotron-h100`",
+        calibrated="eight constants of `nanotron-checked-h100`, which the other two share, and the message",
         commands=runs[0].command,
         not_expressed={},
         noise_floor="one plan alone was run twice, in 19.0 and 88.9 s; the second is suspect",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +46,7 @@ CONSTANTS: Mapping[str, Fitted] = {
     "runtime.forward_launch_s": Fitted(low=1e-5, high=2e-4, expected=7e-5, width=5e-5),
     "runtime.update_launch_s": Fitted(low=0.0, high=6e-4, expected=1e-4, width=1e-4),
     "runtime.step_overhead_s": Fitted(low=0.0, high=0.05, expected=0.02, width=0.01),
-    "runtime.collective_launch_s": Fitted(low=0.0, high=5e-4, expected=0.0, width=2e-4),
+    "runtime.collective_check_s": Fitted(low=0.0, high=5e-4, expected=0.0, width=2e-4),
 }
 """matmul_efficiency and attention_efficiency: over what `kernels` says of a GPU, from data sheets and kernel tables.
 Launches: a torch module of some kernels takes 20 to 150 us of host time;
@@ -55,12 +55,16 @@ a backward pass is taken to launch twice as much."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredPlan:
-    """A grid that was run: seconds per step, and the peak that its first device reported, None where it did not."""
+    """A grid that was run: seconds per step, and the peak that its first device reported, None where it did not.
+
+    runtime: fields of the runtime that this run had otherwise than the stack.
+    """
 
     card: ModelCard
     grid: TrainingGrid
     step_s: float
     peak_bytes: float | None = None
+    runtime: Mapping[str, Any] = field(default_factory=dict)
 
 
 def calibrated(
@@ -150,5 +154,5 @@ def predicted_steps_s(
             profiles[plan.card] = modelled_profile(plan.card, stack, batch_size=4)
         profile, cluster = profiles[plan.card], cluster_of(plan.grid.devices)
         made = grid_plan(plan.grid, profile, cluster, stack)
-        steps.append(step_report(profile, cluster, made, runtime=stack.runtime).step_s)
+        steps.append(step_report(profile, cluster, made, runtime=replace(stack.runtime, **plan.runtime)).step_s)
     return np.array(steps)

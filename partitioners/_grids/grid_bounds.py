@@ -189,7 +189,7 @@ class GridBounds:
 
 
 _NO_LAUNCHES: dict[str, Any] = {
-    "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_launch_s": 0.0, "update_launch_s": 0.0,
+    "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s": 0.0, "update_launch_s": 0.0,
     "step_overhead_s": 0.0,
 }  # fmt: skip
 
