@@ -39,6 +39,7 @@ from simulator.network.catalogue import read_preset
 PRESET = "p5"
 STACK, CHECKED_STACK, OLDER_STACK = VERSIONS = "nanotron-h100", "nanotron-checked-h100", "nanotron-2024-h100"
 UNCHECKED = {"collective_check_s": 0.0}
+"""Fields of the runtime of runs without torch's checks."""
 CALIBRATED_ON = 48
 """Runs that a calibration simulates again and again; more tell little more."""
 PREDICTED = 60
@@ -198,6 +199,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--constants", action="store_true")
     parser.add_argument("--answer", nargs=2, metavar=("MODEL", "NODES"))
     args = parser.parse_args(arguments)
+    if (args.calibrate or args.cross_validate) and args.stacks is None:
+        parser.error("--stacks says in which folder stacks are written")
     if args.constants:
         print(constants_table(read_stack(CHECKED_STACK)))
     if args.predictions is not None:
