@@ -6,13 +6,13 @@ by a bound or simulated, is tried with more recomputation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from partitioners import StrategyChoice, choices
+from partitioners import StrategyChoice, choices, make_plan, options
 from partitioners._grid_choices import recomputing_more
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
@@ -172,6 +172,38 @@ class JudgedChoice:
     def order(self) -> tuple[float, float]:
         """Less is better: what fits by its step, and before all that does not, which goes by its memory."""
         return 0.0 if self.report.fits else self.report.peak_memory_bytes, self.report.step_s
+
+
+def best_of_strategy(
+    name: str,
+    profile: Profile,
+    cluster: Cluster,
+    step: StepSettings,
+    own: Mapping[str, Any],
+    *,
+    seed: int = 0,
+    zero: int | None = None,
+) -> JudgedChoice:
+    """The best of what there is to try of a strategy; where options of its own are given, or where it searches by
+    itself, what `make_plan` makes. zero: the stage of shared states, None for any.
+
+    Raises InputError where nothing can be built.
+    """
+    if own or "effort" in options(name):
+        choice = StrategyChoice(strategy=name, step=step, own=own)
+        plan = replace(choice, own={"seed": seed, **own}).plan(profile, cluster)
+        return JudgedChoice.of(choice, plan, profile, cluster, step.runtime)
+    return best_choice(name, profile, cluster, step, lambda each: zero in (None, each.step.states.stage))
+
+
+def plan_by_choice(
+    name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, *, choice: str = "default", **own: Any
+) -> Plan:
+    """The strategy's plan as `make_plan` makes it, or (choice "best") that of `best_of_strategy`."""
+    if choice == "default":
+        return make_plan(name, profile, cluster, step, **own)
+    seed, zero = own.pop("seed", 0), step.states.stage or None
+    return best_of_strategy(name, profile, cluster, step, own, seed=seed, zero=zero).plan
 
 
 def best_choice(

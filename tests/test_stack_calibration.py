@@ -66,7 +66,7 @@ def test_the_stacks_of_nanotron_differ_in_how_hosts_wait_alone() -> None:
     assert checked.runtime == replace(older.runtime, message_pause_s=0.0) and older.runtime.message_pause_s == 0.26
     assert NANOTRON.runtime == replace(checked.runtime, collective_check_s=0.0)
     for each in (checked, older):
-        assert NANOTRON == replace(each, name=NANOTRON.name, runtime=NANOTRON.runtime, source=NANOTRON.source)
+        assert replace(each, name=NANOTRON.name, runtime=NANOTRON.runtime, source=NANOTRON.source) == NANOTRON
 
 
 def test_a_run_may_differ_from_its_stack_in_the_runtime() -> None:

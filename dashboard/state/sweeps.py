@@ -19,6 +19,7 @@ import partitioners
 from dashboard.state.configuration import DEGREES, NUMBERS, OWN, Configuration
 from dashboard.state.planning import batch_of, changed_cluster, tier_links
 from dashboard.state.store import Store
+from partitioners._choice_search import plan_by_choice
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError, require
@@ -193,7 +194,7 @@ class Sweeps:
                     raise SweepStopped
                 done = {row["number"] for row in sweep.rows}
                 waiting = [point for point in sweep.points.points if point.number not in done]
-                engine = EndableProcesses(context_of(sweep.points, partitioners.make_plan), JOBS)
+                engine = EndableProcesses(context_of(sweep.points, plan_by_choice), JOBS)
                 threading.Thread(target=_watch, args=(sweep, engine, over), daemon=True).start()
                 run_points([[point] for point in waiting], engine, lambda results: _record(sweep, results))
                 sweep.state = DONE

@@ -12,7 +12,6 @@ command is printed. A strategy that cannot be built for this network and cluster
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import (
@@ -139,17 +138,11 @@ def strategy_names(text: str) -> list[str]:
 
 
 def best_of_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> JudgedChoice:
-    """The best of what there is to try of a strategy; where options of its own are given, or where it searches by
-    itself, what `simulate` makes. Raises InputError where it cannot be built."""
-    import partitioners
-    from partitioners._choice_search import JudgedChoice, best_choice
+    """See `partitioners._choice_search`. Raises InputError where it cannot be built."""
+    from partitioners import _choice_search
 
     step, own = _step(name, profile, cluster, args)
-    if own or "effort" in partitioners.options(name):
-        choice = partitioners.StrategyChoice(strategy=name, step=step, own=own)
-        plan = replace(choice, own={"seed": args.seed, **own}).plan(profile, cluster)
-        return JudgedChoice.of(choice, plan, profile, cluster, step.runtime)
-    return best_choice(name, profile, cluster, step, lambda each: args.zero in (None, each.step.states.stage))
+    return _choice_search.best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
 
 
 def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:

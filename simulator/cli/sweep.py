@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     import partitioners
+    from partitioners._choice_search import plan_by_choice
     from simulator.cli import _printing
     from simulator.sweep.points import expand
     from simulator.sweep.specification import read_specification
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     folder, start = Path(args.output), partial(_engine, args=args)
     try:
         with _printing.progress() as show:
-            pace = run_sweep(points, partitioners.make_plan, folder, start, Progress(show), resume=args.resume)
+            pace = run_sweep(points, plan_by_choice, folder, start, Progress(show), resume=args.resume)
     except KeyboardInterrupt:
         print(f"\nstopped; go on with: shardscope sweep {args.sweep} --output {folder} --resume", file=sys.stderr)
         raise
@@ -76,12 +77,12 @@ def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
 
 def _dry_run(points: Points, args: argparse.Namespace) -> None:
     """Say how many points there are and, from a few of them spread over the sweep, how long they take."""
-    import partitioners
+    from partitioners._choice_search import plan_by_choice
     from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
     from simulator.sweep.sweeping import clock, context_of
 
-    context, count = context_of(points, partitioners.make_plan), len(points.points)
+    context, count = context_of(points, plan_by_choice), len(points.points)
     began, tried = perf_counter(), 0
     for point in points.points[:: -(-count // SAMPLE_POINTS)]:
         evaluate(context, point)
