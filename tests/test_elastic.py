@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,18 @@ def test_devices_that_come_and_vanish_leave_no_trace_in_the_losses() -> None:
     assert rehearsed.loss_difference < 1e-3
     assert (live.before, live.after, list(live.parts_s)) == (1, 2, ["leave groups", "groups", "move"])
     assert 0 < live.pause_s < live.beside_s, "starting a process takes longer than letting it in"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="priorities of Linux")
+def test_what_directs_ranks_leaves_its_sessions_other_programs_where_they_are() -> None:
+    """A session ahead of all others starves the processes that join, which have sessions of their own."""
+    weight, own = Path("/proc/self/autogroup"), (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))
+    before = weight.read_text() if weight.exists() else ""
+    command = "import os; print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0))"
+    with ElasticProcessGroup(TRAINING):
+        assert before == (weight.read_text() if weight.exists() else "")
+        child = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout
+    assert tuple(map(int, child.split())) == (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == own
 
 
 def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:

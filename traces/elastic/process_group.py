@@ -26,7 +26,7 @@ from simulator.errors import RunError, require
 from simulator.owned_files import temporary_folder
 from traces.elastic.elastic_worker import TrainingJob, even_shares
 from traces.elastic.group_rank import Generation
-from traces.lab.child_processes import kill_processes, set_priority, start_process
+from traces.lab.child_processes import kill_processes, preempt_ranks, start_process
 from traces.lab.shaped_network import Lab
 
 POLL_S = 0.03
@@ -63,11 +63,11 @@ class ElasticProcessGroup:
         (self.folder / "job.json").write_text(json.dumps(job))
 
     def __enter__(self) -> ElasticProcessGroup:
-        set_priority(-20)  # what starts processes does not wait behind them
+        preempt_ranks(True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        set_priority(0)
+        preempt_ranks(False)
         kill_processes(self.processes.values())
         self._temporary.cleanup()
 

@@ -1,6 +1,6 @@
 """Processes that this one starts for ranks, and what those do about their place on the machine.
 
-    parent   start_process(argv, log) ... kill_processes(processes)
+    parent   start_process(argv, log) ... kill_processes(processes); preempt_ranks(True) while it directs them
     child    dies_with(parent); set_priority(-20) while what it does is measured
 
 No torch and no simulator here: a child imports this before anything that takes time.
@@ -83,8 +83,19 @@ def usable_cores() -> list[int]:
 def set_priority(niceness: int) -> None:
     """Come before (-20) or after (19) the machine's other programs at the processor; without root nothing changes.
 
-    Where the kernel groups processes by session, only the group's own weight counts.
+    Where the kernel groups processes by session, only the group's own weight counts: a child leads its own session.
     """
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, niceness)
         Path("/proc/self/autogroup").write_text(str(niceness))
+
+
+def preempt_ranks(preempts: bool) -> None:
+    """Let this thread run at once when it has something to do, or no longer; without root nothing changes.
+
+    A real-time policy that children do not inherit: a priority of -20 would be that of all programs of its session.
+    """
+    if hasattr(os, "sched_setscheduler"):
+        policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK if preempts else os.SCHED_OTHER
+        with suppress(OSError):
+            os.sched_setscheduler(0, policy, os.sched_param(int(preempts)))
