@@ -13,7 +13,7 @@ from pathlib import Path
 
 from partitioners._grids.calibration import MeasuredPlan
 from simulator import file_gate
-from simulator.errors import InputError, require
+from simulator.errors import MOST_BYTES, MOST_SECONDS, InputError, require
 from simulator.language_models.accelerators import GIB
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
@@ -70,8 +70,9 @@ def grid_of(row: Row) -> TrainingGrid:
 
 def measured_plan(row: Row) -> MeasuredPlan:
     """A row that was measured, for a calibration. Raises InputError on a value that no run has."""
-    peak = _quantity(row, "mem_gb") * GIB if row.get("mem_gb") else None
-    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=_quantity(row, "step_s"), peak_bytes=peak)
+    peak = _quantity(row, "mem_gb", MOST_BYTES / GIB) * GIB if row.get("mem_gb") else None
+    step_s = _quantity(row, "step_s", MOST_SECONDS)
+    return MeasuredPlan(card=card_of(row), grid=grid_of(row), step_s=step_s, peak_bytes=peak)
 
 
 def usable(rows: Iterable[Row]) -> list[Row]:
@@ -83,13 +84,13 @@ def usable(rows: Iterable[Row]) -> list[Row]:
     ]
 
 
-def _quantity(row: Row, column: str) -> float:
-    """A measured number above 0."""
+def _quantity(row: Row, column: str, most: float) -> float:
+    """A measured number above 0, and at most `most`."""
     try:
         value = float(row[column])
     except ValueError:
         value = math.nan
-    require(0 < value < math.inf, f"column {column}", repr(row[column]), "it is a number above 0")
+    require(0 < value <= most, f"column {column}", repr(row[column]), f"it is a number above 0, at most {most:g}")
     return value
 
 
