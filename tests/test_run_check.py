@@ -66,7 +66,8 @@ def test_no_alarm_on_published_runs(shared_data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "factor"), [("inter", 12.0), ("compute", 1.9), ("straggler", 1.8), ("launches", 7.0), ("stall", 150.0)]
+    ("name", "factor"),
+    [("inter", 12.0), ("compute", 1.9), ("straggler", 1.8), ("launches", 7.0), ("checks", 3.1), ("stall", 150.0)],
 )
 def test_a_cause_that_was_planted_is_found_with_its_number(name: str, factor: float) -> None:
     """Of those named, the one that was planted has the number that it was planted with."""

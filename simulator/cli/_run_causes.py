@@ -24,6 +24,8 @@ SHORTEST_STALL_S, LONGEST_STALL_S = 0.005, 2.0
 MANAGEMENT_BYTES_PER_S = 1.25e9
 """Of a node: 10 Gbit/s, over which collectives run in sockets where nothing else is found."""
 LEAST_RANGE = 4.0
+CHECK_S = 1e-4
+"""Three of them for each member are a third more than such checks took in public runs (docs/language_models.md)."""
 TRIES = 7
 """Halvings of the range, by its logarithm: the number is right to 3 % of a range of 50."""
 
@@ -124,6 +126,11 @@ def causes(run: SimulatedRun) -> Iterator[Cause]:
             said=lambda _, x: f"one GPU that takes {x:.2f} times as long as the others",
             measured="the step's time of every rank without collectives, or a profile of each",
         )  # fmt: skip
+        yield Cause(
+            name="checks", most=4.0, changed=_checking,
+            said=lambda _, x: f"checks of collectives, {1e3 * CHECK_S * (x - 1):.2f} ms for each member of a group",
+            measured="the environment of the run: TORCH_DISTRIBUTED_DEBUG is DETAIL",
+        )  # fmt: skip
     if run.runtime.forward_launch_s:
         yield Cause(
             name="launches", most=10.0, changed=_launching,
@@ -159,6 +166,11 @@ def _launching(run: SimulatedRun, factor: float) -> SimulatedRun:
     names = ("forward_launch_s", "backward_launch_s", "collective_check_s")
     slower = {name: factor * getattr(run.runtime, name) for name in names}
     return replace(run, runtime=replace(run.runtime, **slower))
+
+
+def _checking(run: SimulatedRun, factor: float) -> SimulatedRun:
+    checked_s = run.runtime.collective_check_s + CHECK_S * (factor - 1)
+    return replace(run, runtime=replace(run.runtime, collective_check_s=checked_s))
 
 
 def _stalling(run: SimulatedRun, factor: float) -> SimulatedRun:
