@@ -6,7 +6,7 @@
     dropped terms   one of two operands, one argument of min or max
     swapped         the first two arguments of a call; min and max
 
-What a message says is left alone: errors, docstrings, annotations.
+What a message says is left alone: errors, docstrings, annotations; and what only guards: assertions, a strict `zip`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ AREAS: dict[str, str] = {
     "simulator/lowering/schedules": "schedules pipeline weight_stashing recomputation closed_forms",
     "simulator/lowering/symmetry": "symmetry one_answer parameter_states",
     "simulator/lowering": "closed_forms surviving_faults schedules recomputation parameter_states launches "
-    "launch_memory experts attention structure weight_stashing sharding_cases laws symmetry",
+    "launch_memory experts attention structure weight_stashing sharding_cases laws symmetry "
+    "megatron",
     "simulator/report/memory.py": "memory_fit launch_memory surviving_faults recomputation result_laws",
     "simulator/report/interval.py": "interval dashboard_intervals",
     "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime",
@@ -121,7 +122,7 @@ def changes(source: str) -> list[Change]:
 
 def _walked(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that compute something, not what messages are made of."""
-    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert) or getattr(node, "arg", "") == "strict":
         return
     yield node
     for name, part in ast.iter_fields(node):
