@@ -22,7 +22,8 @@ from typing import Any, TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 AREAS: dict[str, str] = {
-    "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms",
+    "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms "
+    "recomputation",
     "simulator/lowering/exchange": "exchange_bytes sharding_cases regions movement messages spatial collectives",
     "simulator/lowering/parameters": "parameter_states sharding_cases tied_parameters collectives closed_forms "
     "one_answer",
