@@ -6,7 +6,7 @@
     dropped terms   one of two operands, one argument of min or max
     swapped         the first two arguments of a call; min and max
 
-What a message says is left alone: errors, docstrings, annotations.
+What a message says is left alone: errors, docstrings, annotations; and what only guards: assertions, a strict `zip`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ from typing import Any, TypeGuard
 
 ROOT = Path(__file__).resolve().parent.parent
 AREAS: dict[str, str] = {
-    "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms",
+    "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms "
+    "recomputation",
     "simulator/lowering/exchange": "exchange_bytes sharding_cases regions movement messages spatial collectives",
-    "simulator/lowering/parameters": "parameter_states sharding_cases tied_parameters collectives closed_forms",
+    "simulator/lowering/parameters": "parameter_states sharding_cases tied_parameters collectives closed_forms "
+    "one_answer",
     "simulator/lowering/schedules": "schedules pipeline weight_stashing recomputation closed_forms",
     "simulator/lowering/symmetry": "symmetry one_answer parameter_states",
     "simulator/lowering": "closed_forms surviving_faults schedules recomputation parameter_states launches "
-    "launch_memory experts attention structure weight_stashing sharding_cases laws",
+    "launch_memory experts attention structure weight_stashing sharding_cases laws symmetry "
+    "megatron",
     "simulator/report/memory.py": "memory_fit launch_memory surviving_faults recomputation result_laws",
     "simulator/report/interval.py": "interval dashboard_intervals",
     "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime",
@@ -120,7 +123,7 @@ def changes(source: str) -> list[Change]:
 
 def _walked(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that compute something, not what messages are made of."""
-    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert):
+    if isinstance(node, ast.Raise | ast.JoinedStr | ast.Assert) or getattr(node, "arg", "") == "strict":
         return
     yield node
     for name, part in ast.iter_fields(node):

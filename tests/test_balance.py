@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from small_networks import chain, switched
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.lowering.costs.sample_shares import Seconds, split_by_time
+from simulator.report.metrics import load_balance_ratio
 from simulator.run import run, step_seconds
 from simulator.studies.what_if import gains
 
@@ -64,6 +66,11 @@ def test_all_end_together_where_samples_allow() -> None:
 def test_each_device_needs_a_sample() -> None:
     with pytest.raises(InputError, match="samples is 2: each of 3 devices needs one"):
         split_by_time(2, [line(0, 1)] * 3)
+
+
+def test_a_load_balance_ratio_is_the_longest_over_the_mean() -> None:
+    assert load_balance_ratio(np.array([1.0, 5.0, 0.0])) == 2.5
+    assert load_balance_ratio(np.zeros(3)) == 1.0
 
 
 def test_the_balanced_step_is_near_total_work_over_total_speed() -> None:

@@ -201,7 +201,7 @@ def test_a_branch_is_a_lane_and_a_shortcut_an_arch(store: Store) -> None:
 CASES = [
     ("inception_v3", "data", 4), ("inception_v3", "owt", 64), ("inception_v3", "data", 1024),
     ("resnet101", "pipeline", 4), ("resnet101", "owt", 64), ("resnet101", "data", 1024),
-    ("gpt80", "pipeline", 4), ("gpt80", "data", 64), ("gpt80", "data", 1024),
+    ("gpt80", "pipeline", 4), ("gpt80", "pipeline", 16), ("gpt80", "data", 64), ("gpt80", "data", 1024),
 ]  # fmt: skip
 
 
@@ -216,7 +216,9 @@ def test_large_networks_on_many_devices_stay_readable(store: Store, name: str, s
     assert outcome.run is not None and outcome.flows is not None and outcome.cluster is not None
     columns = columns_of(outcome.profile, outcome.run.plan)
     assert len(columns) <= MOST_COLUMNS
-    assert sorted(layer for column in columns for layer in column.layers) == list(range(layers))
+    for most in range(len(columns), 5, -1):
+        fewer = columns_of(outcome.profile, outcome.run.plan, most)
+        assert len(fewer) <= most and sorted(x for column in fewer for x in column.layers) == list(range(layers))
     drawing = partition(columns, outcome.flows, outcome.cluster, device=devices - 1)
     tree = ElementTree.fromstring(drawing)
     marks = list(tree.iter())

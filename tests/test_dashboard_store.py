@@ -222,6 +222,10 @@ def test_every_move_changes_something_and_none_searches(store: Store) -> None:
     assert all(move.configuration != outcome.configuration for move in tried)
     assert {"overlap gradient synchronisation", "ring all-reduce, no parameter server"} <= {m.words for m in tried}
     assert not any(move.configuration.strategy == "hypergraph" for move in tried)
+    assert outcome.cluster is not None
+    for tier in outcome.cluster.tiers:
+        (faster,) = (move.configuration for move in tried if move.words == f"{tier} links twice as fast")
+        assert faster.link_factors(tier)[0] == 2 * outcome.configuration.link_factors(tier)[0]
 
 
 def test_an_outcome_says_how_long_it_took(store: Store) -> None:

@@ -208,6 +208,14 @@ def test_a_dependency_that_is_not_there_is_refused(dependencies: list[int], engi
         simulate(graph, switch(2), IDEAL, engine)
 
 
+@pytest.mark.parametrize("start", [[0, 1], [0, 1, 1, 1], [1, 1, 1], [0, 0, 0], [0, 1, 2], [0, 2, 1]])
+def test_dependencies_that_are_no_rows_are_refused(start: list[int], engine: str) -> None:
+    """Two tasks and one dependency: three numbers, from 0 to 1, none below the one before."""
+    graph = replace(computing(), dependencies=np.array([0]), dependency_start=np.array(start))
+    with pytest.raises(InputError, match="dependency_start"):
+        simulate(graph, switch(2), IDEAL, engine)
+
+
 def test_a_cycle_is_named(engine: str) -> None:
     graph = replace(computing(), dependencies=np.array([1, 0]), dependency_start=np.array([0, 1, 2]))
     with pytest.raises(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import laws
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partitioners._grids.grid_bounds import GridBounds
@@ -66,6 +66,7 @@ GRIDS = {
 
 @settings(max_examples=laws.examples(20, 60))
 @given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
+@example((SMALL, TrainingGrid(pipeline=2, chunks=2, accumulation=4)))  # chunks of 2, 1, 1 blocks and none
 def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
     card, grid = drawn
     cluster, profile = nodes(grid.devices), PROFILES[card]

@@ -74,6 +74,9 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
     assert received[producer.index(by_sample), reader.index(by_sample)] == 0
     assert received[producer.index(by_sample), reader.index(by_channel)] == 256
     assert received[producer.index((1, 1, 1, 1)), reader.index(by_sample)] == 256
+    replicas, split = ((producer.index(by_sample), reader.index(degrees)) for degrees in (by_sample, by_channel))
+    states = 2 + settings_of().optimizer_state  # parameters, gradients and the optimizer's
+    assert tables.kept_bytes(split) - tables.kept_bytes(replicas) == pytest.approx(256 - states * 1000 / 2)
 
 
 def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:

@@ -28,6 +28,7 @@ def f(a: Callable[[int, int], 3], b: float = 0.5) -> int:
     require(a < b, "a", a + b, f"it is {a + b}")
     if not (a == 1 and b > -2):
         raise InputError(f"a is {a + 1}" + "b")
+    zip(a, strict=True)
     return max(f(a, b), (a + b) // 2)
 '''
 

@@ -18,7 +18,7 @@ from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from benchmarks.contiguous import pipedream_costs
-from partitioners._stages.contiguous import best_stages, contiguous_stages, stage_values
+from partitioners._stages.contiguous import best_stages, contiguous_stages, stage_values, stages_of_counts
 from partitioners._stages.stage_costs import crossing_bytes, measured_costs
 from simulator.cluster import Cluster
 from simulator.engine import engine_name
@@ -68,6 +68,16 @@ def test_ties_go_to_the_least_transfer_time(channels: tuple[int, ...], starts: t
     profile = chain([1.0, 1.0, 1.0, 4.0], channels)  # the last layer sets the pace wherever the first cut is
     stages = contiguous_stages(profile, switched([1.0] * 3), microbatch_size=BATCH)
     assert (stages.pace_s, stages.starts) == (4.0, starts)
+
+
+@given(st.floats(0.01, 9.0), st.floats(0.01, 9.0), st.sampled_from([1, 2]))
+def test_sums_that_differ_by_rounding_are_ties(ends_s: float, middle_s: float, narrow: int) -> None:
+    """Two stages of three layers, the outer two alike: both cuts have one pace, and the narrow one is taken."""
+    profile = chain([ends_s, middle_s, ends_s], [1 if i + 1 == narrow else 8 for i in range(3)])
+    cluster = switched([1.0] * 2, bandwidth_bytes_per_s=1e9)
+    costs = measured_costs(profile, cluster, BATCH, 1)
+    assert contiguous_stages(profile, cluster, microbatch_size=BATCH).starts == (0, narrow)
+    assert stages_of_counts(costs, layers=3, counts=[1, 2])[1].starts == (0, narrow)
 
 
 def test_crossing_bytes_count_a_tensor_once_and_until_its_last_reader() -> None:

@@ -14,6 +14,7 @@ from dashboard.state.flows import payload
 from partitioners._judge import judge
 from simulator.cluster import Cluster
 from simulator.plan import Plan
+from simulator.report.metrics import load_balance_ratio
 from simulator.taskgraph import TaskGraph
 
 
@@ -76,9 +77,7 @@ def _candidate(graph: TaskGraph, cluster: Cluster, label: str, step_s: float, be
     inside, between = payload(graph, cluster).sum(axis=0).tolist()
     computes = ~graph.is_transfer
     loads = np.bincount(graph.device[computes], weights=graph.seconds[computes], minlength=cluster.workers)
-    mean = float(loads[: cluster.workers].mean())
-    ratio = float(loads[: cluster.workers].max()) / mean if mean else 1.0
     return Candidate(
         label=label or "a change of the best", total_bytes=inside + between, between_bytes=between, step_s=step_s,
-        load_balance_ratio=ratio, best=best,
+        load_balance_ratio=load_balance_ratio(loads[: cluster.workers].astype(np.float64)), best=best,
     )  # fmt: skip

@@ -23,7 +23,7 @@ from simulator.report.step_totals import StepTotals, totals_of
 from simulator.report.traffic import Communication
 from simulator.report.unmeasured_sizes import unmeasured_sizes
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import TaskGraph
+from simulator.taskgraph import Floats, TaskGraph
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 
@@ -138,7 +138,6 @@ def report_of(
         return device_rows(cluster, spent, peaks, totals.static_bytes, static, communication)
 
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
-    mean = compute[: cluster.workers].mean()
     part = -(-plan.batch_size // cluster.workers)
     one_s = one_device_s(profile, cluster, part, fmean(plan.work or (1.0,))) * plan.batch_size / part
     shares = totals.shares(carried)
@@ -154,7 +153,7 @@ def report_of(
         samples_per_s=plan.batch_size / step_s if step_s else 0.0,
         speedup=one_s / step_s if step_s else 0.0,
         efficiency=one_s / step_s / cluster.workers if step_s else 0.0,
-        load_balance_ratio=float(compute[: cluster.workers].max() / mean) if mean else 1.0,
+        load_balance_ratio=load_balance_ratio(compute[: cluster.workers]),
         bubble_ratio=ordered_sum(bubble_s) / (step_s * len(bubble_s)) if bubble_s else 0.0,
         communication_bytes=communication,
         peak_memory_bytes=float(peaks.max()),
@@ -173,6 +172,12 @@ def report_of(
         step_band_s=sizes.band_s(step_s, computed_s),
         engine=totals.engine,
     )
+
+
+def load_balance_ratio(compute_s: Floats) -> float:
+    """The longest over the mean of the workers' seconds of compute, shape (workers,); 1 where nobody computes."""
+    mean_s = compute_s.mean()
+    return float(compute_s.max() / mean_s) if mean_s else 1.0
 
 
 def broken_rule(model: ShardedModel, runtime: Runtime) -> str:

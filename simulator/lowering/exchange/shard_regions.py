@@ -86,12 +86,10 @@ def _channels(layer: Layer, producer: Layer, offset: int | None, own: Interval) 
     area = producer.output_shape[1] * producer.output_shape[2]
     if layer.kind == "flatten" and layer.channels == available * area:
         return first // area, -(-last // area)
-    if geometry.mixes_channels and geometry.groups > 1:
+    if geometry.mixes_channels:
         lower, upper = first * geometry.groups // layer.channels, -(-last * geometry.groups // layer.channels)
         return lower * available // geometry.groups, upper * available // geometry.groups
-    if geometry.mixes_channels or layer.channels != available:
-        return 0, available
-    return own
+    return own if layer.channels == available else (0, available)
 
 
 def _window(layer: Layer, axis: int, extent: int, own: Interval) -> Interval:

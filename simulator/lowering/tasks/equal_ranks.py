@@ -65,11 +65,9 @@ def _counterparts(devices: Ints, first: Ints, ranks: Ints) -> Ints:
     """By entry, the one that stands as far along among those of the first device of its group; devices: of entries."""
     counts = np.bincount(devices, minlength=len(first))
     _require((counts[ranks] == counts[ranks[0]]).all())
-    begin = np.cumsum(counts) - counts
-    order = np.argsort(devices, kind="stable")
-    along = np.empty(len(devices), dtype=np.int64)
-    along[order] = np.arange(len(devices)) - begin[devices[order]]
-    like: Ints = order[begin[first[devices]] + along]
+    end, order = np.cumsum(counts), np.argsort(devices, kind="stable")
+    own, like = devices[order], np.empty_like(order)
+    like[order] = order[np.arange(len(order)) - end[own] + end[first[own]]]
     return like
 
 
