@@ -60,17 +60,22 @@ def test_memory_of_equal_segments() -> None:
     assert held == [8 * 1000 + gradient, 2 * 1000 + 2 * read + gradient]
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_a_kept_output_goes_with_its_readers_backward_pass(replicas: int) -> None:
-    """48 of the 1,000 bytes that the first layer keeps are its output, which the second's backward pass reads."""
+@pytest.mark.parametrize(
+    ("own", "reading"), [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (1, 0)), ((0, 1, 2, 3), (3, 1, 4, 0))]
+)
+def test_a_kept_output_goes_with_its_readers_backward_pass(own: tuple[int, ...], reading: tuple[int, ...]) -> None:
+    """48 of the 1,000 bytes that the first layer keeps are its output, which the second's backward pass reads where
+    the device has one."""
     plain = saving_chain(2)
     keeping = replace(plain, layers=(replace(plain.layers[0], saved_output_bytes=48), plain.layers[1]))
-    whole = Sharding(degrees=(replicas, 1, 1, 1), devices=tuple(range(replicas)))
-    plan = on_one_device(plain, placements={"l0": whole, "l1": whole})
-    before, after = (run(profile, star(replicas), plan).graph for profile in (plain, keeping))
-    moved = np.bincount(after.layer, weights=after.freed_bytes - before.freed_bytes)
-    assert moved.tolist() == [-48, 48]
-    assert set((after.freed_bytes - before.freed_bytes).tolist()) == {0, 48 / replicas, -48 / replicas}
+    cut = [Sharding(degrees=(len(devices), 1, 1, 1), devices=devices) for devices in (own, reading)]
+    plan = on_one_device(plain, placements=dict(zip(("l0", "l1"), cut, strict=True)))
+    before, after = (run(profile, star(5), plan).graph for profile in (plain, keeping))
+    freed = after.freed_bytes - before.freed_bytes
+    later = 48 / len(own) * len({*own} & {*reading})
+    assert np.bincount(after.layer, weights=freed).tolist() == [-later, later]
+    computes = after.device >= 0
+    assert not np.bincount(after.device[computes], weights=freed[computes]).any()
 
 
 def test_segments_are_checked() -> None:
