@@ -73,9 +73,10 @@ def _file(folder: Path, version: str) -> Path:
 def version_of(row: Row) -> str:
     """The stack that made a run. Pipelines of several nodes ran with torch's checks of collectives, and those with
     tensor groups of 32 are left of an older version's, of which others were made anew or are marked suspect."""
-    if row["pp"] == "1" or row["nodes"] == "1":
+    grid = grid_of(row)
+    if grid.pipeline == 1 or grid.devices <= grid.node_devices:
         return STACK
-    return OLDER_STACK if row["tp"] == "32" else CHECKED_STACK
+    return OLDER_STACK if grid.tensor == 32 else CHECKED_STACK
 
 
 def _named(card: ModelCard) -> ModelCard:
