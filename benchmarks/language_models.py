@@ -1,6 +1,6 @@
 """Predict steps and memory of published language-model runs, and calibrate on them.
 
-    python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stacks FOLDER]
+    python -m benchmarks.language_models --rows CSV --predictions OUT.csv [--stacks FOLDER | --stack NAME|FILE]
     python -m benchmarks.language_models --rows CSV --calibrate --stacks FOLDER
     python -m benchmarks.language_models --cross-validate model|nodes --stacks FOLDER
     python -m benchmarks.language_models --answer MODEL NODES
@@ -9,7 +9,8 @@
 The CSV is of the form of the Ultra-Scale Playbook's benchmark (see `partitioners._grids.measured_rows`); the runs are
 of the preset `p5`. Predictions have the columns id, pred_step_s, pred_mem_gb, pred_oom: 1 where
 memory does not suffice or no plan has the run. Rows marked suspect, or whose batch is not what they say, tell nothing.
-Each is predicted by the stack of the version that made it: those that ship, or those of a calibration in a folder.
+Each is predicted by the stack of the version that made it: those that ship, or those of a calibration in a folder; or
+all by one stack.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ def usable_rows(path: Path | None = None) -> list[Row]:
     return list(usable(read_rows(path or shared_data() / "ultrascale" / "visible.csv")))
 
 
-def published_runs(rows: Iterable[Row], folder: Path | None = None) -> list[PublishedRun]:
-    """Rows as runs of the preset. folder: of the stacks, None for those that ship."""
+def published_runs(rows: Iterable[Row], folder: Path | None = None, stack: str | None = None) -> list[PublishedRun]:
+    """Rows as runs of the preset. folder: of the stacks, None for those that ship; stack: one for all rows."""
     return [
         PublishedRun(
             name=row.get("id", ""), card=_named(card_of(row)), grid=grid_of(row), preset=PRESET,
-            stack=str(_file(folder, version_of(row))) if folder else version_of(row),
+            stack=stack or (str(_file(folder, version_of(row))) if folder else version_of(row)),
             measured_s=float(row["step_s"]) if row.get("step_s") else None, family=row["model"],
             peak_bytes=float(row["mem_gb"]) * GIB if row.get("mem_gb") else None,
         )
@@ -194,6 +195,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--rows", type=Path, help="default: the benchmark's in SHARDSCOPE_DATA")
     parser.add_argument("--stacks", type=Path, help="folder of calibrated stacks")
+    parser.add_argument("--stack", help="of all predictions; default: that of the version which made a run")
     parser.add_argument("--predictions", type=Path)
     parser.add_argument("--calibrate", action="store_true")
     parser.add_argument("--cross-validate", choices=("model", "nodes"))
@@ -206,7 +208,7 @@ def main(arguments: Sequence[str]) -> int:
         print(constants_table(read_stack(CHECKED_STACK)))
     if args.predictions is not None:
         every = read_rows(args.rows or shared_data() / "ultrascale" / "visible.csv")
-        write_predictions(published_runs(every, args.stacks), args.predictions)
+        write_predictions(published_runs(every, args.stacks, args.stack), args.predictions)
     if args.calibrate:
         rows = usable_rows(args.rows)
         fitted = calibrated_on(rows, args.stacks)
