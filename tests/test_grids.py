@@ -83,7 +83,7 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
 
 
 LARGER = replace(SMALL, layers=8, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)
-SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s": 0.0, "update_launch_s": 0.0}
+SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "update_launch_s": 0.0, "step_overhead_s": 0.043}
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s
         (TrainingGrid(pipeline=4, accumulation=8), 0.83, 0.98),
         (TrainingGrid(pipeline=4, accumulation=2), 0.9, 0.98),
         (TrainingGrid(tensor=2, accumulation=2), 0.91, 0.93),
-        (TrainingGrid(data=2, zero_stage=1), 0.91, 0.99),
+        (TrainingGrid(data=2, zero_stage=1), 0.92, 0.99),
         (TrainingGrid(data=2, zero_stage=2), 0.91, 0.93),
         (TrainingGrid(data=2, zero_stage=3, accumulation=2), 0.91, 0.97),
     ],

@@ -163,7 +163,7 @@ def _slowest_inter(cluster: Cluster) -> float:
 
 
 def _launching(run: SimulatedRun, factor: float) -> SimulatedRun:
-    names = ("forward_launch_s", "backward_launch_s", "collective_check_s")
+    names = ("forward_launch_s", "backward_launch_s")
     slower = {name: factor * getattr(run.runtime, name) for name in names}
     return replace(run, runtime=replace(run.runtime, **slower))
 

@@ -17,16 +17,16 @@ from simulator.sweep.specification import FITS, REQUIRED, Specification
 
 MACHINE = ("devices", "servers", "speed")
 SYNCHRONISATION = tuple(field.name for field in fields(Synchronisation))
-ANY_PLAN = (
-    *(*REQUIRED, *MACHINE, *SYNCHRONISATION),
-    *("batch_size", "optimizer_state", "zero_stage", "shard_group", "seed", "choice"),
-)
+STEP = ("batch_size", "optimizer_state", "zero_stage", "shard_group", "seed", "choice")
+ANY_PLAN = (*REQUIRED, *MACHINE, *SYNCHRONISATION, *STEP)
 """Parameters that make a difference whatever the strategy. Beside them stand its own options and tiers of links."""
 NO_PARAMETERS = frozenset({"progress"})
 """Options of strategies that are no plain values."""
 REGISTRIES: Mapping[str, Collection[str]] = {
-    "collective": collectives.names(), "schedule": SCHEDULES, "choice": ("default", "best"),
-}  # fmt: skip
+    "collective": collectives.names(),
+    "schedule": SCHEDULES,
+    "choice": ("default", "best"),
+}
 
 
 @dataclass(frozen=True, slots=True)
