@@ -63,7 +63,7 @@ def test_the_command_says_what_is_enough(tmp_path: Path, capsys: pytest.CaptureF
     assert cli.main([*words, "--json", "--output", str(rows)]) == 0
     answer = json.loads(capsys.readouterr().out)
     steps = [point["step_s"] for point in answer["points"]]
-    # Max-min shares: gathers between nodes that cards bound less take more of the NVLink that others inside the node use.
+    # Max-min shares: gathers between nodes that cards bound less take more of the NVLink that others share.
     assert all(faster <= slower * (1 + 1e-4) for slower, faster in pairwise(steps))
     assert answer["unlimited"]["step_s"] <= steps[-1] and answer["enough"]["step_s"] <= 1.05 * steps[-1]
     assert len(rows.read_text().splitlines()) == 1 + len(steps)
