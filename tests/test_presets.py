@@ -21,6 +21,7 @@ GIB = 2**30
 
 # name: default devices, per node, memory, line rate in bytes/s per device inside a node, and per node between nodes
 FACTS = {
+    "a100-omnipath": (8, 8, 80 * GIB, 300 * GB, 4 * 100 * GB / 8),
     "azure-v100-10g": (4, 4, 16 * GIB, 15.75 * GB, 10 * GB / 8),
     "cpu-1g": (4, 1, None, None, 1 * GB / 8),
     "dgx-a100": (8, 8, 40 * GIB, 300 * GB, 8 * 200 * GB / 8),
@@ -122,7 +123,7 @@ def test_the_sources_travel_with_the_cluster(tmp_path: Path) -> None:
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"'dgx-h10', did you mean 'dgx-h100'\? known: azure-v100-10g, cpu-1g"):
+    with pytest.raises(UnknownNameError, match=r"'dgx-h10', did you mean 'dgx-h100'\? known: a100-omnipath, azure-v100-10g"):
         read_cluster("dgx-h10")
 
 
