@@ -96,16 +96,16 @@ class ChoiceSearch:
         heappush(self.queue, (self.score(bound, cluster), self.added, Queued(choice, cluster, plan, bounded)))
 
     def run(self, top: int, goes_on: Callable[[], bool]) -> bool:
-        """Judge until the best `top` groups are certain, which it returns; goes_on: asked before each further plan."""
+        """Judge until the best `top` groups are certain, which it returns; goes_on: asked before each further bound or
+        plan."""
         while self.queue:
             bound, _, queued = self.queue[0]
             if sum(score <= bound for score in self.best.values()) >= top:
                 return True
-            tighter = queued.choice.grid is not None and queued.bounded < len(self.bounds)
-            if not tighter and not goes_on():
+            if not goes_on():
                 return False
             heappop(self.queue)
-            if tighter:
+            if queued.choice.grid is not None and queued.bounded < len(self.bounds):
                 self._put(queued)
                 continue
             try:

@@ -27,7 +27,9 @@ from simulator.run import step_report
 NANOTRON = read_stack("nanotron-h100")
 SMALL = ModelCard(name="small", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=512)
 ROUTED = replace(SMALL, experts=4, experts_per_token=2)
-PROFILES = {card: modelled_profile(card, NANOTRON, batch_size=2) for card in (SMALL, ROUTED)}
+DENSE_FIRST = replace(ROUTED, dense_layers=1, dense_ffn=1024)
+CARDS = (SMALL, ROUTED, DENSE_FIRST)
+PROFILES = {card: modelled_profile(card, NANOTRON, batch_size=2) for card in CARDS}
 
 
 def nodes(devices: int, memory_bytes: int | None = 80 * 2**30) -> Cluster:
@@ -60,11 +62,11 @@ GRIDS = {
         for grid in candidate_grids(card, devices, 32)
         for kind in RECOMPUTATION
     ]
-    for card in (SMALL, ROUTED)
+    for card in CARDS
 }
 
 
-@settings(max_examples=laws.examples(20, 60))
+@settings(max_examples=laws.examples(30, 90))
 @given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
 @example((SMALL, TrainingGrid(pipeline=2, chunks=2, accumulation=4)))  # chunks of 2, 1, 1 blocks and none
 def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
@@ -131,7 +133,24 @@ def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> No
     assert bound.step_s == pytest.approx(accumulation * layers * 3e-3 + runtime.step_overhead_s, rel=1e-6)
 
 
-@pytest.mark.parametrize("card", [SMALL, ROUTED])
+@pytest.mark.parametrize(
+    "grid", [TrainingGrid(data=2, expert=2), TrainingGrid(data=4, expert=4, zero_stage=1)], ids=str
+)
+def test_what_a_mixture_holds_is_bounded_with_all_its_experts(grid: TrainingGrid) -> None:
+    """Also where the first block has none."""
+    cluster, profile = nodes(grid.devices), PROFILES[DENSE_FIRST]
+    report = step_report(profile, cluster, grid_plan(grid, profile, cluster, NANOTRON), runtime=NANOTRON.runtime)
+    bound = GridBounds(DENSE_FIRST, profile, cluster, NANOTRON).bound(grid)
+    assert 0.9 <= bound.peak_bytes / report.peak_memory_bytes <= 1
+
+
+def test_experts_of_a_network_that_begins_dense_are_shared_out() -> None:
+    ranking = ranked_grids(DENSE_FIRST, PROFILES[DENSE_FIRST], nodes(8), NANOTRON, 16, top=1000)
+    assert {each.grid.expert for each in ranking.runs} == {1, 2, 4}
+    assert not any("experts" in reason for _, reason in ranking.refused)
+
+
+@pytest.mark.parametrize("card", CARDS)
 def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
     """The best three splits are those of a ranking that simulates every grid."""
     cluster, profile = nodes(8), PROFILES[card]

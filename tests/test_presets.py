@@ -123,7 +123,9 @@ def test_the_sources_travel_with_the_cluster(tmp_path: Path) -> None:
 
 
 def test_an_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"'dgx-h10', did you mean 'dgx-h100'\? known: a100-omnipath, azure-v100-10g"):
+    with pytest.raises(
+        UnknownNameError, match=r"'dgx-h10', did you mean 'dgx-h100'\? known: a100-omnipath, azure-v100-10g"
+    ):
         read_cluster("dgx-h10")
 
 

@@ -17,11 +17,17 @@ from random_inputs import plans, profiles
 from small_networks import branches, chain
 
 from partitioners import make_plan
+from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster, Link
 from simulator.engine.noise import Noise
 from simulator.errors import InputError
+from simulator.language_models.model_card import ModelCard
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
@@ -373,6 +379,26 @@ def test_only_equal_ranks_are_simulated_once(
     halves = Sharding(degrees=(1, 2, 1, 1), devices=(0, 1))
     plan = Plan(model="small", batch_size=8, placements=dict.fromkeys("ab", halves), exchange=exchange)
     assert assert_same_report(profile, cluster, plan, stragglers=dict.fromkeys(slow, 1.5)) == [alike]
+
+
+@pytest.mark.parametrize("expert", [2, 4, 8, 16])
+def test_groups_of_experts_are_simulated_once(expert: int) -> None:
+    """Also where each expects a share of the tokens that no binary number is."""
+    card = ModelCard(
+        name="routed",
+        layers=2,
+        hidden=48,
+        heads=4,
+        ffn=96,
+        vocabulary=100,
+        sequence=60,
+        experts=48,
+        experts_per_token=3,
+    )
+    stack = read_stack("megatron-a100")
+    profile, cluster = modelled_profile(card, stack, batch_size=1), read_cluster("dgx-a100", devices=32)
+    plan = grid_plan(TrainingGrid(data=32, expert=expert, accumulation=2), profile, cluster, stack)
+    assert assert_same_report(profile, cluster, plan, stack.runtime) == [32]
 
 
 def test_what_first_ranks_of_two_stages_do() -> None:

@@ -9,15 +9,17 @@ micro-batch has come through those before it, and ends before its last one goes 
     step >= sum over chunks before s of (forward + backward) + micro-batches x (forward + backward of all of s's), all s
 
 and the host launches every task of every micro-batch. What a device holds from start to end, and the activations of
-what 1F1B, interleaved or not, keeps in flight, are the least of its peak.
+what 1F1B, interleaved or not, keeps in flight, are the least of its peak. Blocks that differ, as the dense ones of a
+mixture of experts do, are bounded by kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, chain, pairwise
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -36,19 +38,21 @@ from simulator.ordered_sum import ordered_sum
 from simulator.plan import OPTIMIZERS, Plan
 from simulator.run import step_report
 from simulator.sweep.bounds import ROUNDING, Bound
-from simulator.workload import Profile
+from simulator.workload import Layer, Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSeconds:
-    """Of one micro-batch on one device, forward and backward: seconds that a block adds, of what stands before the
-    blocks and of what stands behind them; bytes that a block keeps from one to the other, and what stands behind the
-    blocks keeps and works in as the loss goes back."""
+    """Of one micro-batch on one device, forward and backward, for a block of one kind: seconds that it adds, of what
+    stands before the blocks and of what stands behind them; bytes that it keeps from one to the other and those it has
+    computed again as its backward pass begins, and what stands behind the blocks keeps and works in as the loss goes
+    back."""
 
     block_s: float
     before_s: float
     behind_s: float
     saved_bytes: float
+    recomputed_bytes: float
     behind_bytes: float
 
 
@@ -57,38 +61,48 @@ class GridBounds:
 
     def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
-        self._passes: dict[tuple[TrainingGrid, bool], PassSeconds] = {}
-        self._blocks: dict[tuple[int, str], list[int]] = {}
+        self._passes: dict[tuple[TrainingGrid, int, bool], PassSeconds] = {}
+        self._blocks: dict[tuple[int, str], list[list[int]]] = {}
 
     def bound(self, grid: TrainingGrid, *, simulated: bool = True) -> Bound:
         """Of `grid`. simulated: otherwise a block adds its compute alone, which is known sooner and bounds no memory
         otherwise. Raises InputError where no plan has it."""
-        passes, blocks = self._of_passes(grid, simulated), self._of_stages(grid)
-        last = len(blocks) - 1
-        stages_s = [
-            count * passes.block_s + passes.before_s * (stage == 0) + passes.behind_s * (stage == last)
-            for stage, count in enumerate(blocks)
-        ]
-        devices_s = [sum(stages_s[device :: grid.pipeline]) for device in range(grid.pipeline)]
-        before_s = accumulate([0.0, *stages_s[: grid.pipeline - 1]])
-        passes_s = max(fill + grid.accumulation * each_s for fill, each_s in zip(before_s, devices_s, strict=True))
-        counts = [sum(blocks[device :: grid.pipeline]) for device in range(grid.pipeline)]
-        launches_s = grid.accumulation * max(counts) * self._block_launches_s
+        kinds, chunks = range(len(self._first_of_kind)), self._of_stages(grid)
+        passes = [self._of_passes(grid, kind, simulated) for kind in kinds]
         block_bytes, before_bytes, behind_bytes = self._state_bytes(grid)
-        peaks = (
-            count * block_bytes
-            + passes.saved_bytes * self._blocks_in_flight(grid, device, blocks[device :: grid.pipeline])
-            + before_bytes * (device == 0)
-            + (behind_bytes + passes.behind_bytes) * (device == grid.pipeline - 1)
-            for device, count in enumerate(counts)
-        )
+
+        def by_chunk(of_kind: Sequence[float]) -> list[float]:
+            return [sum(count * each for count, each in zip(counts, of_kind, strict=True)) for counts in chunks]
+
+        def by_device(of_chunk: Sequence[float]) -> list[float]:
+            return [sum(of_chunk[device :: grid.pipeline]) for device in range(grid.pipeline)]
+
+        stages_s = by_chunk([each.block_s for each in passes])
+        stages_s[0] += passes[0].before_s
+        stages_s[-1] += passes[0].behind_s
+        before_s = accumulate([0.0, *stages_s[: grid.pipeline - 1]])
+        devices_s = by_device(stages_s)
+        passes_s = max(fill + grid.accumulation * each_s for fill, each_s in zip(before_s, devices_s, strict=True))
+        launches_s = grid.accumulation * max(by_device(by_chunk(self._block_launches_s)))
+        saved, held = by_chunk([each.saved_bytes for each in passes]), by_device(by_chunk(block_bytes))
+        peaks = [
+            held[device] + self._saved_in_flight(grid, device, saved[device :: grid.pipeline])
+            for device in range(grid.pipeline)
+        ]
+        recomputed = min(each.recomputed_bytes for each in passes)
+        working = [
+            recomputed if any(map(sum, chunks[device :: grid.pipeline])) else 0.0 for device in range(len(peaks))
+        ]
+        working[-1] = behind_bytes + max(working[-1], passes[0].behind_bytes)
+        working[0] += before_bytes
         return Bound(
             step_s=(max(passes_s, launches_s) + self._stack.runtime.step_overhead_s) * (1 - ROUNDING),
-            peak_bytes=max(peaks) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
+            peak_bytes=max(map(add, peaks, working)) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
-    def _blocks_in_flight(self, grid: TrainingGrid, device: int, chunks: Sequence[int]) -> int:
-        """Blocks, counted by micro-batch, whose activations a device holds as its first backward pass begins."""
+    def _saved_in_flight(self, grid: TrainingGrid, device: int, chunks: Sequence[float]) -> float:
+        """Bytes of activations that a device holds as its first backward pass begins; chunks: those of one micro-batch
+        in each of its chunks."""
         behind = grid.pipeline - 1 - device
         if grid.chunks == 1:
             return chunks[0] * min(grid.accumulation, behind + 1)
@@ -96,73 +110,111 @@ class GridBounds:
         warm = min((grid.chunks - 1) * round_of + 2 * behind, grid.accumulation * grid.chunks - 1)
         return sum(chunks[count // round_of % grid.chunks] for count in range(warm + 1))
 
-    def _state_bytes(self, grid: TrainingGrid) -> tuple[float, float, float]:
+    def _state_bytes(self, grid: TrainingGrid) -> tuple[list[float], float, float]:
         """Of parameters with their gradients and optimizer state on a device that shares all that it can: of a block,
-        of what stands before the blocks and of what stands behind them."""
+        by kind, of what stands before the blocks and of what stands behind them."""
         stack, owners = self._stack, grid.shard_group or grid.replicas
         states = stack.states(grid.zero_stage)
-        part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
-        held = part[0] + part[1] * states.gradient_ratio(self._profile.dtype) + part[2] * OPTIMIZERS[stack.optimizer]
         copied = stack.runtime.bucket_copies and states.stage < 2
-        dense, routed, before, behind = (size / grid.tensor for size in self._parameter_bytes)
-        replicated = held + (copied and grid.replicas > 1)
-        routed *= held + (copied and grid.replicas > grid.expert)
-        return dense * replicated + routed / grid.expert, before * replicated, behind * replicated
+
+        def held(replicas: int, owners: int) -> float:
+            part = [1 / owners if states.stage >= stage else 1.0 for stage in (3, 2, 1)]
+            kept = part[0] + part[1] * states.gradient_ratio(self._profile.dtype)
+            return kept + part[2] * OPTIMIZERS[stack.optimizer] + (copied and replicas > 1)
+
+        dense, blocks = held(grid.replicas, owners) / grid.tensor, self._first_of_kind
+        routed = held(grid.replicas // grid.expert, max(1, owners // grid.expert)) / grid.tensor / grid.expert
+        of_blocks = [dense * (size - experts) + routed * experts for size, experts in map(self._parameters_of, blocks)]
+        before, behind = (sum(layer.parameter_bytes for layer in part) for part in self._around_blocks)
+        return of_blocks, dense * before, dense * behind
+
+    def _parameters_of(self, block: int) -> tuple[int, int]:
+        """Bytes of all parameters of a block, and of its experts."""
+        layers = self._layers_of(block)
+        return (
+            sum(layer.parameter_bytes for layer in layers),
+            sum(layer.parameter_bytes for layer in layers if layer.routing),
+        )
+
+    def _layers_of(self, block: int) -> list[Layer]:
+        return [layer for layer in self._profile.layers if block_number(layer.name) == block]
 
     @cached_property
-    def _parameter_bytes(self) -> tuple[float, float, float, float]:
-        """Bytes of parameters: of a block all but the experts, and these, and what stands before and behind blocks."""
+    def _around_blocks(self) -> tuple[list[Layer], list[Layer]]:
+        """Layers before the blocks and behind them."""
         layers, ends = self._profile.layers, self._profile.index["norm"]
-        block = [layer for layer in layers if layer.name.startswith("blocks.0.")]
-        routed = sum(layer.parameter_bytes for layer in block if layer.routing)
-        around = [[layer for layer in part if block_number(layer.name) < 0] for part in (layers[:ends], layers[ends:])]
-        before, behind = (sum(layer.parameter_bytes for layer in part) for part in around)
-        return sum(layer.parameter_bytes for layer in block) - routed, routed, before, behind
+        before, behind = (
+            [each for each in part if block_number(each.name) < 0] for part in (layers[:ends], layers[ends:])
+        )
+        return before, behind
 
     @cached_property
-    def _block_launches_s(self) -> float:
-        runtime = self._stack.runtime
-        layers = sum(layer.name.startswith("blocks.0.") for layer in self._profile.layers)
-        return layers * (runtime.forward_launch_s + runtime.backward_launch_s)
+    def _kind_of_blocks(self) -> list[int]:
+        """The kind of each block: those whose layers have the same costs are of one."""
+        costs: dict[int, list[Hashable]] = {}
+        for layer in self._profile.layers:
+            if (block := block_number(layer.name)) >= 0:
+                seconds = layer.forward_s, layer.backward_s
+                sizes = layer.parameter_bytes, layer.output_bytes, layer.saved_bytes, layer.working_bytes
+                costs.setdefault(block, []).append((layer.output_shape, seconds, sizes, layer.routing))
+        numbers: dict[Hashable, int] = {}
+        return [numbers.setdefault(tuple(costs[block]), len(numbers)) for block in sorted(costs)]
 
-    def _of_stages(self, grid: TrainingGrid) -> list[int]:
-        """How many blocks each chunk has."""
+    @cached_property
+    def _first_of_kind(self) -> list[int]:
+        """A block of each kind."""
+        kinds = self._kind_of_blocks
+        return [kinds.index(kind) for kind in range(max(kinds) + 1)]
+
+    @cached_property
+    def _block_launches_s(self) -> list[float]:
+        """Of a block and micro-batch, by kind."""
+        layer_s = self._stack.runtime.forward_launch_s + self._stack.runtime.backward_launch_s
+        return [len(self._layers_of(block)) * layer_s for block in self._first_of_kind]
+
+    def _of_stages(self, grid: TrainingGrid) -> list[list[int]]:
+        """How many blocks of each kind each chunk has."""
         stages, layout = grid.pipeline * grid.chunks, grid.layout or self._stack.runtime.stage_layout
         if (stages, layout) not in self._blocks:
-            units = separable_units(self._profile)
+            units, kinds = separable_units(self._profile), self._kind_of_blocks
             starts = np.array([any(is_attention(self._profile.layers[i]) for i in unit) for unit in units])
             runs = pipeline_stages(self._profile, units, stages, layout) if stages > 1 else [range(len(units))]
-            self._blocks[stages, layout] = [int(starts[run.start : run.stop].sum()) for run in runs]
+            ends = [0, *accumulate(int(starts[run.start : run.stop].sum()) for run in runs)]
+            self._blocks[stages, layout] = [
+                [kinds[begin:end].count(kind) for kind in range(max(kinds) + 1)] for begin, end in pairwise(ends)
+            ]
         return self._blocks[stages, layout]
 
-    def _of_passes(self, grid: TrainingGrid, simulated: bool) -> PassSeconds:
+    def _of_passes(self, grid: TrainingGrid, kind: int, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
-        data = max(1, grid.expert // grid.context)
-        alone = replace(grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0)
-        key = alone, simulated
+        expert = grid.expert if any(layer.routing for layer in self._layers_of(self._first_of_kind[kind])) else 1
+        data = max(1, expert // grid.context)
+        alone = replace(
+            grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0, expert=expert
+        )
+        key = alone, kind, simulated
         if key not in self._passes:
-            made = self._simulated_passes(alone) if simulated else self._computed_passes(alone)
-            self._passes[key] = made
+            self._passes[key] = (self._simulated_passes if simulated else self._computed_passes)(alone, kind)
         return self._passes[key]
 
-    def _simulated_passes(self, alone: TrainingGrid) -> PassSeconds:
+    def _simulated_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
         """With what two blocks take more than one."""
         cluster = take(self._cluster, alone.devices)
         steps_s = [
             step_report(profile, cluster, plan, runtime=stack.runtime).step_s
-            for profile, plan, stack in (self._of_blocks(alone, layers) for layers in (1, 2))
+            for profile, plan, stack in (self._of_blocks(alone, kind, count) for count in (1, 2))
         ]
-        return replace(self._of_passes(alone, False), block_s=steps_s[1] - steps_s[0])
+        return replace(self._of_passes(alone, kind, False), block_s=steps_s[1] - steps_s[0])
 
-    def _of_blocks(self, alone: TrainingGrid, layers: int) -> tuple[Profile, Plan, TrainingStack]:
-        """The first blocks as a network of their own, their plan, and the stack without launches."""
+    def _of_blocks(self, alone: TrainingGrid, kind: int, count: int) -> tuple[Profile, Plan, TrainingStack]:
+        """So many blocks of a kind as a network of their own, their plan, and the stack without launches."""
         stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
-        profile = _of_blocks(self._profile, layers)
+        profile = _repeated(self._profile, self._first_of_kind[kind], count)
         return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack
 
-    def _computed_passes(self, alone: TrainingGrid) -> PassSeconds:
+    def _computed_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
         """With the seconds that a device computes in a block."""
-        profile, plan, _ = self._of_blocks(alone, 1)
+        profile, plan, _ = self._of_blocks(alone, kind, 1)
         model = ShardedModel(profile, plan)
         columns, ends = pass_columns(model), profile.index["norm"]
         first = np.cumsum([0, *(len(devices) for devices in model.devices)])
@@ -184,6 +236,7 @@ class GridBounds:
             before_s=total(0, before) + total(1, before),
             behind_s=total(0, behind) + total(1, behind),
             saved_bytes=saved,
+            recomputed_bytes=total(2, block) - saved if again else 0.0,
             behind_bytes=total(2, behind) + total(4, [profile.index["cross_entropy"]]),
         )
 
@@ -194,22 +247,33 @@ _NO_LAUNCHES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _of_blocks(profile: Profile, count: int) -> Profile:
-    """The first `count` blocks of a card's profile, with what stands before and behind all of them; no parameters."""
-    kept = [layer for layer in profile.layers if block_number(layer.name) < count]
-    last = profile.layers[profile.index["norm"]].inputs[0].replace(f".{_blocks(profile) - 1}.", f".{count - 1}.")
-    layers = tuple(
-        replace(
-            layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=(),
-            inputs=(last,) if layer.name == "norm" else layer.inputs,
+def _repeated(profile: Profile, block: int, count: int) -> Profile:
+    """One block of a card's profile so many times, with what stands before and behind all of them; no parameters."""
+    layers = profile.layers
+    first = next(layer for layer in layers if block_number(layer.name) == 0)
+    [last] = layers[profile.index["norm"]].inputs
+    *_, end = last.split(".", 2)
+
+    def of(layer: Layer, copy: int) -> Layer:
+        """A layer of the block in a copy of it."""
+        begins = first.inputs if copy == 0 else (f"blocks.{copy - 1}.{end}",)
+        inputs = (
+            begins if block_number(name) != block else (name.replace(f".{block}.", f".{copy}.", 1),)
+            for name in layer.inputs
         )
-        for layer in kept
-    )  # fmt: skip
-    return replace(profile, layers=layers)
+        name = layer.name.replace(f".{block}.", f".{copy}.", 1)
+        return replace(layer, name=name, inputs=tuple(chain.from_iterable(inputs)))
 
-
-def _blocks(profile: Profile) -> int:
-    return 1 + max(block_number(layer.name) for layer in profile.layers)
+    around = [layer for layer in layers if block_number(layer.name) < 0]
+    behind = around.index(layers[profile.index["norm"]])
+    around[behind] = replace(around[behind], inputs=(f"blocks.{count - 1}.{end}",))
+    of_block = [layer for layer in layers if block_number(layer.name) == block]
+    copies = [of(layer, copy) for copy in range(count) for layer in of_block]
+    kept = (*around[:behind], *copies, *around[behind:])
+    return replace(
+        profile,
+        layers=tuple(replace(layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=()) for layer in kept),
+    )
 
 
 def block_number(name: str) -> int:

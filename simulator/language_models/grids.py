@@ -13,6 +13,8 @@ from simulator.plan_rules import MOST_MICROBATCHES
 
 MOST_TENSOR = 8
 """Across nodes a tensor group is slower than any other split in every measured group of runs."""
+MOST_EXPERT = 64
+"""Devices over which the experts of a layer are shared out in training: DeepSeek-V3 (arXiv 2412.19437, section 3.2)."""
 LEAST_PART = 4096
 """Tokens: sequences are not split into shorter parts by context parallelism."""
 CHUNKS = (2, 4)
@@ -59,9 +61,10 @@ def candidate_grids(
     """Grids of all `devices` for steps of `batch` sequences: every split whose degrees divide the network.
 
     Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
-    LEAST_PART tokens at least, experts over as many devices as divide them; micro-batches are powers of 2 up to
-    `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline, by all replicas and
-    by those of a node; virtual stages are of equally many blocks, with rounds of as many micro-batches as stages.
+    LEAST_PART tokens at least, experts over as many devices as divide them, MOST_EXPERT at most; micro-batches are
+    powers of 2 up to `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline, by
+    all replicas and by those of a node; virtual stages are of equally many blocks, with rounds of as many micro-batches
+    as stages.
     """
     require(devices >= 1, "devices", devices, "it is at least 1")
     require(batch >= 1, "batch_size", batch, "it is at least 1")
@@ -72,7 +75,7 @@ def candidate_grids(
         for microbatch in (2**i for i in range(most_samples.bit_length()) if batch // data % 2**i == 0):
             if batch // data // microbatch > MOST_MICROBATCHES:
                 continue
-            for expert in _divisors(card.experts, replicas) if card.experts else [1]:
+            for expert in _divisors(card.experts, min(replicas, MOST_EXPERT)) if card.experts else [1]:
                 if replicas % expert:
                     continue
                 grid = TrainingGrid(

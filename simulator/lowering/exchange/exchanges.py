@@ -6,18 +6,21 @@ device to another travel as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from simulator.lowering.exchange.collective_patterns import Pattern, pattern_of
 from simulator.lowering.exchange.exchange_pieces import EdgeEnd, Piece, pieces_of
 from simulator.lowering.exchange.reshard import SumGroup, groups_of, scattered_groups, slices
 from simulator.taskgraph import Floats, Ints
 
-Pattern = Literal["message", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"]
+WHOLE_FROM = 2**20
+"""Elements of a transfer from which on it has whole ones, by less than a millionth; others have multiples of 2^-10.
+Then sums are exact in whatever order, and equal replicas are simulated once (`symmetry.equal_links`)."""
 
 
 @dataclass(slots=True)
@@ -119,51 +122,6 @@ def _components(groups: Sequence[SumGroup]) -> list[list[int]]:
     return list(joined.values())
 
 
-def pattern_of(moves: Sequence[tuple[float, SumGroup]]) -> Pattern:
-    """The collective that these (elements, group), joined by devices in common, are together."""
-    members = {device for _, group in moves for device in group.holders.keys() | group.targets.keys()}
-    if len(members) == 1:
-        return "message"
-    held = _share([(elements, _holding(group)) for elements, group in moves], members)
-    needed = _share([(elements, group.targets.keys()) for elements, group in moves], members)
-    if held == "all" and needed == "all":
-        return "all-reduce" if all(len(group.holders) == len(members) for _, group in moves) else "message"
-    if held == "all" and needed == "each":
-        return "reduce-scatter"
-    if held == "each" and needed == "all":
-        return "all-gather"
-    if held == "each" and needed == "each" and _every_pair_alike(moves, members):
-        return "all-to-all"
-    return "message"
-
-
-def _holding(group: SumGroup) -> Set[int]:
-    """The devices with a term of the piece, whether or not it moves."""
-    return group.holders.keys() | {device for device, tasks in group.at_home.items() if tasks}
-
-
-def _share(moves: Sequence[tuple[float, Set[int]]], members: set[int]) -> Literal["all", "each", "other"]:
-    """Whether the devices of each of these (elements, devices) are all members, or each alone has an equal part."""
-    if all(devices == members for _, devices in moves):
-        return "all"
-    if any(len(devices) != 1 for _, devices in moves):
-        return "other"
-    shares = dict.fromkeys(members, 0.0)
-    for elements, devices in moves:
-        shares[next(iter(devices))] += elements
-    unequal = max(shares.values()) - min(shares.values())
-    return "each" if unequal <= 1 + 1e-6 * sum(shares.values()) else "other"
-
-
-def _every_pair_alike(moves: Sequence[tuple[float, SumGroup]], members: set[int]) -> bool:
-    pairs: dict[tuple[int, int], float] = {}
-    for elements, group in moves:
-        pair = next(iter(group.holders)), next(iter(group.targets))
-        pairs[pair] = pairs.get(pair, 0) + elements
-    alike = max(pairs.values()) - min(pairs.values()) <= 1 + 1e-6 * sum(pairs.values())
-    return len(pairs) == len(members) * (len(members) - 1) and alike
-
-
 class _ExchangeInMaking:
     """An Exchange in the making."""
 
@@ -175,6 +133,8 @@ class _ExchangeInMaking:
         self._received: dict[tuple[int, int], int] = {}
 
     def exchange(self) -> Exchange:
+        for transfer in self._made:
+            transfer.elements = _exact(transfer.elements)
         needs = [(number, task) for number, transfer in enumerate(self._made) for task in transfer.needs]
         after = [(number, other) for number, transfer in enumerate(self._made) for other in transfer.after]
         received = [(*key, task) for key, task in self._received.items()]
@@ -252,6 +212,11 @@ class _ExchangeInMaking:
             self._received[number, device] = min(*tasks, self._received.get((number, device), tasks[0]))
         self._arrivals.update(((task, number), None) for task in tasks for number in transfers)
         self._local.update(((task, other), None) for task in tasks for other in local)
+
+
+def _exact(elements: float) -> float:
+    """What of a tensor moves is whole but for the tokens that experts are expected to take."""
+    return float(round(elements)) if elements >= WHOLE_FROM else round(elements * 2**10) / 2**10
 
 
 def _columns(messages: Sequence[Transfer]) -> Messages:

@@ -13,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from simulator.lowering.exchange.collective_patterns import Pattern
 from simulator.lowering.exchange.exchange_pieces import Cell, EdgeEnd, Piece, pieces_of
-from simulator.lowering.exchange.exchanges import Pattern, moves_of, numbered
+from simulator.lowering.exchange.exchanges import moves_of, numbered
 from simulator.lowering.exchange.reshard import SumGroup, slices
 
 Tasks = Mapping[int, Sequence[int]]
