@@ -12,13 +12,13 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from simulator.files import read_profile
-from traces.capture.ranks import Ranks
+from traces.capture.median_profile import Ranks
 
 RANK = """
 from dataclasses import replace
 from sys import argv
 from simulator.files import read_profile, write_profile
-from traces.capture.ranks import Ranks
+from traces.capture.median_profile import Ranks
 
 ranks, profile = Ranks.of_torchrun(), read_profile("vgg_small")
 slower = 1.0 + 0.5 * ranks.number

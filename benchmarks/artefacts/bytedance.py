@@ -23,8 +23,7 @@ from benchmarks.artefacts._job_operations import BACKWARD, FORWARD, Operation, s
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
-from traces.results.executions import nearest_to_median
-from traces.results.observed_timeline import ObservedTask
+from traces.results.executions import ObservedTask, nearest_to_median
 
 AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
 OPTIMIZER = ("optimizer-clip-main-grad", "optimizer")

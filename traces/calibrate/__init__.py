@@ -2,11 +2,10 @@
 
     bandwidth_fit       fits what training gets of a link's bandwidth to measured steps
     command             the command `shardscope calibrate`: a Cluster and a Runtime measured, in a lab or under torchrun
-    contention          what communication and compute take from each other on a rank
-    link_probe          what each rank does to measure the links: messages between pairs, collectives among the first N
+    link_probe          what each rank does to measure the links: messages between pairs, collectives among the first N,
+                        and what communication and compute take from each other
     links               from what ranks measured to a Cluster and a Runtime
-    measured_points     from repeated measurements of sizes to curves and rates, whatever was measured
-    median_calibration  several calibrations of one cluster as one
+    median_calibration  from repeated measurements to curves and rates, and from several calibrations to one
     runtime_overheads   what runtimes add to the layers' own work, each measured on one rank without a network
     shared_cores        which devices compute on the same cores of the same machine
 

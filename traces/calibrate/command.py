@@ -34,8 +34,7 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate import links
 from traces.calibrate.link_probe import measure
-from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, unsteady
+from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, sizes_to, unsteady
 from traces.calibrate.runtime_overheads import ddp_overhead_s, pass_cost, pass_overhead_s
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median

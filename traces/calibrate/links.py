@@ -26,10 +26,10 @@ from simulator.cluster import Cluster, Link
 from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
 from traces.calibrate import shared_cores
-from traces.calibrate.measured_points import Points, band_of, curve_of, typical_mean
+from traces.calibrate.median_calibration import Points, band_of, curve_of, typical_mean
 from traces.capture import machine_settings
+from traces.capture.machine_settings import largest, stolen_words
 from traces.capture.measurement_rounds import spread
-from traces.capture.stolen_time import largest, stolen_words
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 

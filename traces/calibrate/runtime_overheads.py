@@ -37,11 +37,10 @@ from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Alone
 from traces.runs.executor.worker import Worker
-from traces.runs.torch_runtimes.pipeline_stage import Stage
+from traces.runs.torch_runtimes.measured_steps import build, samples
 from traces.runs.torch_runtimes.pipelining import loss_of
-from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.stage_modules import Stage, cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import Network, load
 
 WARMUP = 3

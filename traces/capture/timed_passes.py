@@ -28,9 +28,8 @@ from torch import Tensor, fx, nn
 
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.checkpointed_call import Recomputation, watched
-from traces.capture.device_clocks import Clock
+from traces.capture.device_clocks import Clock, Marks, Times
 from traces.capture.fx_steps import Environment, Ready, TracedStep, aside, beginning, outputs, ready, release
-from traces.capture.layer_times import Marks, Times
 from traces.capture.momentum_sgd import descend
 from traces.capture.network_inputs import Data
 

@@ -47,12 +47,6 @@ class Recipe:
     every: int = 512
     most_samples: int = 128_000
 
-    def build(self, seed: int) -> nn.Module:
-        """The network with the parameters that `seed` draws, as `traces.runs.executor.run_setup` draws them."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return self.network.build()
-
 
 def train_stale(
     recipe: Recipe, regime: Regime, *, learning_rate: float, seed: int, most_samples: int | None = None
@@ -62,7 +56,7 @@ def train_stale(
     From before the first update until the target is reached, or `most_samples` (by default the recipe's), or a loss
     that is not finite.
     """
-    model = recipe.build(seed)
+    model = recipe.network.built(seed)
     descent = optimizer(model.parameters(), learning_rate, MOMENTUM_OF[regime.method])
     versions = Versions(model, regime)
     accuracy, seen, asked = recipe.dataset.accuracy(model), 0, recipe.every

@@ -31,8 +31,7 @@ from simulator.owned_files import temporary_folder
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
-from traces.elastic.membership_changes import measured_change
-from traces.elastic.process_group import ElasticProcessGroup
+from traces.elastic.process_group import ElasticProcessGroup, measured_change
 from traces.lab import namespaces
 from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab

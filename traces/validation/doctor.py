@@ -28,9 +28,8 @@ from traces.results.diagnosis import Checkup, spent_on_path
 from traces.results.timeline_comparison import compare
 from traces.results.validation_cases import Runner, with_habits_of
 from traces.runs.torch_runtimes.ddp import run_ddp
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, build
 from traces.runs.torch_runtimes.pipelining import run_pipeline
-from traces.runs.torch_runtimes.trained_network import build
 from traces.zoo.networks import load
 
 WARMUP, STEPS = 3, 12

@@ -26,8 +26,8 @@ from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.bucket_transfers import BucketTransfer, bucket_transfers, owners_of
 from traces.runs.executor.parameter_pieces import ParameterPieces
 from traces.runs.executor.rank_shards import Shards
-from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, reduce_scatter
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Swap, all_gather, all_reduce, reduce_scatter
 
 
 @dataclass(slots=True)

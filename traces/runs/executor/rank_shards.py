@@ -18,12 +18,21 @@ import torch
 from torch import Tensor
 
 from traces.capture.fx_steps import Loss, TracedStep
+from traces.runs.executor.edge_moves import Phase
 from traces.runs.executor.parameter_boxes import Extents
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_operators import cut_to_own, loss_share, to_canonical, to_native
-from traces.runs.executor.shard_parts import ShardInput, ShardPart, Slot, shard_part, slot_boxes
+from traces.runs.executor.shard_operators import (
+    ShardInput,
+    ShardPart,
+    Slot,
+    cut_to_own,
+    loss_share,
+    shard_part,
+    slot_boxes,
+    to_canonical,
+    to_native,
+)
 from traces.runs.executor.sliced_layers import sliced_parameters
-from traces.runs.executor.task_moves import Phase
 from traces.runs.executor.tensor_flow import HeldTensor, TensorFlow
 from traces.runs.executor.weight_versions import WeightVersions, versions_on
 

@@ -31,8 +31,7 @@ from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.capture.network_inputs import draw
-from traces.runs.executor.edge_moves import EdgeMoves
-from traces.runs.executor.task_moves import Phase, TaskMove, edges_of, task_moves
+from traces.runs.executor.edge_moves import EdgeMoves, Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
 
 ALL_REDUCE = "ring"
@@ -170,9 +169,7 @@ class Script:
 
     def build(self) -> TracedLayers:
         """The network with its parameters drawn, step by step. Raises InputError where the profile is another's."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            trained = Trained(self.network.build().to(getattr(torch, self.dtype)))
+        trained = Trained(self.network.built(self.seed).to(getattr(torch, self.dtype)))
         steps = trace(trained)
         dimensions = self._dimensions(trained, steps)
         for module in trained.modules():

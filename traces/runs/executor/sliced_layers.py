@@ -16,8 +16,7 @@ from simulator.errors import InputError
 from simulator.lowering.exchange.shard_regions import Interval, split
 from simulator.workload import Layer
 from traces.capture.fx_steps import TracedStep
-from traces.runs.executor.parameter_boxes import Extents, relative
-from traces.runs.executor.regions import Box
+from traces.runs.executor.parameter_boxes import Box, Extents, relative
 from traces.zoo.blocks import Positions
 
 Parameters = Mapping[str, Tensor]

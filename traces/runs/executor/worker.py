@@ -30,10 +30,9 @@ from torch import Tensor
 from simulator.taskgraph import Floats, Kind
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Shards
-from traces.runs.executor.ring_exchanges import Swap
 from traces.runs.executor.run_setup import Script, in_order
 from traces.runs.executor.tensor_flow import TensorFlow
-from traces.runs.executor.transport import Gloo
+from traces.runs.executor.transport import Gloo, Swap
 
 RECEIVES_AHEAD = 64
 

@@ -24,11 +24,9 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
-from traces.runs.torch_runtimes.pipeline_stage import Stage
-from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, samples
+from traces.runs.torch_runtimes.stage_modules import Stage, cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import samples
 from traces.zoo.networks import load
 
 SCHEDULES = {
