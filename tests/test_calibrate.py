@@ -27,9 +27,8 @@ from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import Synchronisation
 from traces.calibrate import command, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
-from traces.calibrate.links import Measurement, apply, calibrate
+from traces.calibrate.links import CoreGroup, Measurement, apply, calibrate, core_groups, notes, with_cores
 from traces.calibrate.median_calibration import band_of, curve_of, sizes_to, typical_mean
-from traces.calibrate.shared_cores import CoreGroup, core_groups, notes, with_cores
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.link_shaping import Shaping
@@ -313,7 +312,7 @@ def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
 
     monkeypatch.setattr(command, "_on_ranks", measured)
     monkeypatch.setattr(command.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr("traces.calibrate.shared_cores.core_groups", lambda cores: ())
+    monkeypatch.setattr("traces.calibrate.links.core_groups", lambda cores: ())
     write_cluster(PAIR, tmp_path / "pair.yaml")
     out = tmp_path / "out.yaml"
     assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "--budget", budget, "-o", str(out)]) == 0

@@ -138,8 +138,8 @@ def _measured(row: dict[str, str], where: str, profile_of: Callable[[str], Profi
 
 def main(argv: Sequence[str]) -> int:
     """`shardscope calibrate CLUSTER --from CSV -o OUT.yaml`: fit, print, write the cluster."""
-    parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = OneLineParser(prog="shardscope calibrate", description=__doc__, formatter_class=plain)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--from", dest="csv", metavar="CSV", required=True, help="measured steps")
     parser.add_argument("--tier", metavar="NAME", default="inter", help="the links to fit (default inter)")

@@ -29,16 +29,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from traces.calibrate import shared_cores
 from traces.calibrate.median_calibration import typical_mean
 from traces.capture.machine_settings import StolenTime
 from traces.capture.measurement_rounds import median, spread
+from traces.lab.child_processes import usable_cores
 from traces.lab.rank import Rank
 
 MEASURED_S = 0.2
@@ -90,9 +91,15 @@ def measure(
         "collectives": times,
         "round_waits_s": waits,
         "lost_s_per_byte": lost,
-        "cores": shared_cores.own_cores(),
+        "cores": own_cores(),
         "stolen_share": stolen.share(),
     }
+
+
+def own_cores() -> tuple[str, list[int]]:
+    """This machine, and the cores that this process may use."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else "", usable_cores()
 
 
 def _repeats(size_bytes: int, bytes_per_s: float) -> int:

@@ -7,11 +7,11 @@ table              a table of layers (CSV) that anyone can fill
 
 _registry          which format a file is of; import_files
 _imported          ImportOptions in, Imported out; text of a file, packed or plain
-_structure         a network on torch's meta device: layers, and the operators that they call
+_structure         a network on torch's meta device: layers, and the operators that they call; its input out of
+                   recorded shapes
 _kineto            a profile out of recordings
 _recording         a trace as spans of host threads and work of the GPU
 _recorded_phases   recorded steps: what each holds, by cause, or their times alone
-_recorded_input    batch size, sample and precision out of recorded shapes
 _attribution       whose every kernel is
 _collectives       collectives in a trace, and their curves
 """

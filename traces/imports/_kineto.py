@@ -20,9 +20,8 @@ from traces.capture.measurement_rounds import median, spread
 from traces.imports._attribution import COPIES, RECOMPUTED, RecordedStep, attribute
 from traces.imports._collectives import CollectiveCall, curves, is_collective, least
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._recorded_input import recorded_input
 from traces.imports._recording import Recording, read_recording
-from traces.imports._structure import Structure, structure
+from traces.imports._structure import Structure, recorded_input, structure
 from traces.zoo.networks import ZOO, Network
 
 MOST_WITHOUT_OPERATOR = 0.1

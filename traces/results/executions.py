@@ -69,12 +69,8 @@ def _check(execution: Execution, path: str | Path) -> None:
     start_s, end_s = execution.timeline.start_s, execution.timeline.end_s
     require(len(execution.steps_s) > 0, f"{path}: steps_s", "empty", "an execution has at least one step")
     measured = [*execution.steps_s, *execution.losses, *filter(None, [execution.stolen_share])]
-    require(
-        all(isinstance(number, int | float) for number in measured),
-        f"{path}: steps_s",
-        "text or lists",
-        "it is numbers",
-    )
+    alike = all(isinstance(number, int | float) for number in measured)
+    require(alike, f"{path}: steps_s", "text or lists", "it is numbers")
     lengths = all(0 <= step_s < math.inf for step_s in execution.steps_s)
     require(lengths, f"{path}: steps_s", "a step of no length", "every step takes a finite time of at least 0")
     alike = start_s.ndim == 1 and start_s.shape == end_s.shape == execution.sent_bytes.shape

@@ -11,7 +11,7 @@ in `task_moves`, which joins the graph's transfers to the moves of their edges.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -22,7 +22,7 @@ from simulator.lowering.exchange.exchange_pieces import Cell, EdgeEnd, Piece, pi
 from simulator.lowering.exchange.exchanges import Pattern, moves_of, numbered
 from simulator.lowering.exchange.reshard import SumGroup, slices
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.taskgraph import Kind, Route, TaskGraph
+from simulator.taskgraph import Kind, TaskGraph
 
 Tasks = Mapping[int, Sequence[int]]
 """By device, numbers of tasks on it."""
@@ -177,19 +177,12 @@ def task_moves(graph: TaskGraph, edges: Mapping[tuple[int, Phase], EdgeMoves]) -
     joined: dict[int, TaskMove] = {}
     used: dict[tuple[object, ...], int] = defaultdict(int)
     for task in np.flatnonzero(np.isin(graph.kind, (Kind.ACTIVATION, Kind.GRADIENT))).tolist():
-        members = tuple(_members(graph.routes[graph.route[task]]))
-        message = len(graph.routes[graph.route[task]].pairs) == 1
+        pairs = graph.routes[graph.route[task]].pairs
+        message = len(pairs) == 1
+        members = pairs[0] if message else tuple(dict.fromkeys(source for source, _ in pairs))
         devices = members if message else tuple(sorted(members))
         key = Kind(graph.kind[task]), int(graph.layer[task]), message, int(graph.shard[task]), devices
         number = used[key, int(graph.microbatch[task])]
         used[key, int(graph.microbatch[task])] += 1
         joined[task] = TaskMove(*waiting[key][number], members)
     return joined
-
-
-def _members(route: Route) -> Iterator[int]:
-    """Source and target of a message; the senders of a collective in their order."""
-    if len(route.pairs) == 1:
-        yield from route.pairs[0]
-    else:
-        yield from dict.fromkeys(source for source, _ in route.pairs)

@@ -56,7 +56,7 @@ class Updates:
         self._updated = [piece for piece in own if not (self._in_rows and piece.is_summed)]
         tensors = [] if self._in_rows else self._pieces.tensors(self._updated)
         self._optimizer = optimizer(tensors, script.learning_rate, script.momentum)
-        for number in range(len(script.buckets)):
+        for number in range(len(script.sharded.buckets)):
             self._drop(number)
 
     def begin(self) -> None:
@@ -133,7 +133,7 @@ class Updates:
         for piece in self._updated:
             if not piece.is_summed:
                 self._update_alone(piece, sums)
-        for number, bucket in enumerate(self._script.buckets):
+        for number, bucket in enumerate(self._script.sharded.buckets):
             if self._rank in bucket.devices and (model.plan.states.stage or self._versions or not self._in_rows):
                 self._update_summed(number, bucket, sums)
         self._optimizer.step()
@@ -170,11 +170,11 @@ class Updates:
         return self._states[pieces]
 
     def _share_of(self, number: int) -> _State:
-        return self._state_of(self._script.buckets[number].pieces, self._share(number))
+        return self._state_of(self._script.sharded.buckets[number].pieces, self._share(number))
 
     def _drop(self, number: int) -> None:
         """Keep this device's slice alone of a bucket that is gathered for passes; the rest is no number until then."""
-        bucket, states = self._script.buckets[number], self._script.plan.states
+        bucket, states = self._script.sharded.buckets[number], self._script.plan.states
         if states.stage < 3 or self._rank not in bucket.devices or states.shares(bucket.devices) == 1:
             return
         pieces, own = bucket.pieces, self._share_of(number)
@@ -183,7 +183,7 @@ class Updates:
         self._pieces.write(pieces, row)
 
     def _bucket(self, transfer: BucketTransfer) -> Bucket:
-        return self._script.buckets[transfer.bucket]
+        return self._script.sharded.buckets[transfer.bucket]
 
     def _row(self, transfer: BucketTransfer) -> Tensor:
         """This device's gradients of a bucket, (elements,), made once per sum."""
@@ -196,13 +196,13 @@ class Updates:
         """The row for a sum, (elements,), filled as its parts come."""
         key = number, summed
         if key not in self._totals:
-            elements = self._pieces.elements(self._script.buckets[number].pieces)
+            elements = self._pieces.elements(self._script.sharded.buckets[number].pieces)
             self._totals[key] = torch.zeros(elements, dtype=getattr(torch, self._script.dtype))
         return self._totals[key]
 
     def _finished(self, number: int, summed: int) -> Tensor:
         """The row of a sum of which all that this device needs is there; what it adds up itself is put in its place."""
-        bucket, total = self._script.buckets[number], self._total(number, summed)
+        bucket, total = self._script.sharded.buckets[number], self._total(number, summed)
         if bucket.holders != bucket.devices and self._rank in owners_of(bucket):
             owners = owners_of(bucket)
             part = owners.index(self._rank), len(owners)
@@ -227,7 +227,7 @@ class Updates:
 
     def _share(self, number: int) -> tuple[int, int]:
         """The elements of a bucket that this device updates."""
-        bucket, states = self._script.buckets[number], self._script.plan.states
+        bucket, states = self._script.sharded.buckets[number], self._script.plan.states
         group = next(group for group in states.shard_groups(bucket.devices) if self._rank in group)
         elements, index = self._pieces.elements(bucket.pieces), group.index(self._rank)
         return elements * index // len(group), elements * (index + 1) // len(group)

@@ -19,7 +19,6 @@ from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import Interval, reads
-from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
@@ -105,11 +104,6 @@ class Script:
     def sharded(self) -> ShardedModel:
         return ShardedModel(self.profile, self.plan)
 
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """The gradient buckets of the plan, in the order of their numbers."""
-        return self.sharded.buckets
-
     @cached_property
     def weights_apart(self) -> set[int]:
         """The layers whose parameter gradients are tasks of their own."""
@@ -133,18 +127,15 @@ class Script:
         """By task, what every activation and gradient carries."""
         return task_moves(self.graph, self.edges)
 
-    def own(self, position: int) -> list[list[tuple[int, int]]]:
-        """The intervals whose product are the layer's shards."""
-        return self.sharded.intervals(position)
-
     def read(self, position: int, producer: str) -> list[list[Interval]]:
-        """For each interval of `own`, what it needs of a producer, or of the training data.
+        """For each of the intervals whose product are the layer's shards, what it needs of a producer, or of the data.
 
         Along channel, what the parts by reduce need stands in turn for each interval; tokens are needed by all.
         """
         layer, reduce = self.profile.layers[position], self.sharded.placements[position].reduce
         parts = 1 if producer == DATA and self.network.vocabulary is not None else reduce
-        sample, channel, *plane = reads(self.profile, layer, self.producer(producer), self.own(position), parts)
+        own = self.sharded.intervals(position)
+        sample, channel, *plane = reads(self.profile, layer, self.producer(producer), own, parts)
         if parts < reduce:
             channel = [interval for interval in channel for _ in range(reduce)]
         rule = f"layer {layer.name!r} is split {reduce} ways by reduce, each of which reads a channel"

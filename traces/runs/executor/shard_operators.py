@@ -250,7 +250,7 @@ def shard_part(script: Script, steps: TracedLayers, wanted: Wanted, position: in
     layer, split_by = script.profile.layers[position], script.sharded.placements[position]
     step = steps.by_name[layer.name]
     at = [int(i) for i in np.unravel_index(number, split_by.shape)]
-    own = _box(script.own(position), at[:4])
+    own = _box(script.sharded.intervals(position), at[:4])
     names = [DATA, *layer.inputs] if steps.placeholder in step.node.all_input_nodes else layer.inputs
     reading = [at[0], at[1] * split_by.reduce + at[4], at[2], at[3]]
     boxes = {name: _box(script.read(position, name), reading) for name in dict.fromkeys(names)}
