@@ -56,7 +56,7 @@ from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.doubts import doubt
 from traces.capture.measurement_rounds import MeasurementRounds, median, spread
-from traces.capture.median_profile import Ranks
+from traces.capture.median_profile import median_of_ranks, rank_of_torchrun
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
 from traces.zoo.networks import ZOO, Network, NetworkInput, load
 from traces.zoo.own_network import add_input_arguments
@@ -71,11 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code 0. Raises ShardscopeError or OSError, and SystemExit for its options."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(parser().parse_args(argv))
-    output, ranks = options.pop("output"), Ranks.of_torchrun()
+    output, rank = options.pop("output"), rank_of_torchrun()
     check_writable(output)
     command = "python -m traces.capture " + shlex.join(argv)
-    profile = ranks.median(capture(**options, command=command, progress=sys.stderr if ranks.first else None))
-    if ranks.first:
+    profile = median_of_ranks(capture(**options, command=command, progress=None if rank else sys.stderr))
+    if rank == 0:
         write_profile(profile, output)
         print(summary(profile))
     return 0

@@ -254,7 +254,7 @@ class MeasurementRounds:
 
 def median(seconds: Sequence[float]) -> float:
     """The median in seconds, to six significant digits."""
-    return float(f"{statistics.median(seconds):.6g}")
+    return rounded(statistics.median(seconds))
 
 
 def spread(seconds: Sequence[float]) -> float:
@@ -262,7 +262,12 @@ def spread(seconds: Sequence[float]) -> float:
     if len(seconds) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
-    return float(f"{max(upper - lower, 0.0):.6g}")  # of equal numbers it may come out below 0
+    return rounded(max(upper - lower, 0.0))  # of equal numbers it may come out below 0
+
+
+def rounded(value: float) -> float:
+    """To six significant digits."""
+    return float(f"{value:.6g}")
 
 
 def _sum_s(times: Sequence[Times]) -> float:

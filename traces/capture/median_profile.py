@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
@@ -55,33 +55,25 @@ def _measured_points(profile: Profile) -> object:
     return profile.batch_size, [layer.name for layer in profile.layers], points
 
 
-@dataclass(frozen=True, slots=True)
-class Ranks:
-    """How many processes capture together, and which of them this is."""
+def rank_of_torchrun() -> int:
+    """Which of the processes that torchrun started this one is, once all of them are here; 0 without torchrun."""
+    if not _by_torchrun():
+        return 0
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    dist.barrier()
+    return dist.get_rank()
 
-    count: int = 1
-    number: int = 0
 
-    @classmethod
-    def of_torchrun(cls) -> Ranks:
-        """The processes that torchrun started, once all of them are here; this one alone without torchrun."""
-        if "TORCHELASTIC_RUN_ID" not in os.environ:
-            return cls()
-        if not dist.is_initialized():
-            dist.init_process_group("gloo")
-        dist.barrier()
-        return cls(dist.get_world_size(), dist.get_rank())
+def median_of_ranks(own: Profile) -> Profile:
+    """The median of what all processes of torchrun captured, the same in each. own: what this one did."""
+    if not _by_torchrun() or dist.get_world_size() == 1:
+        return own
+    captures: list[Profile] = [own] * dist.get_world_size()
+    dist.all_gather_object(captures, own)
+    profile = median_profile(captures)
+    return replace(profile, notes=f"{profile.notes}; the median of {len(captures)} processes that measured at once")
 
-    @property
-    def first(self) -> bool:
-        """Whether this process speaks for all."""
-        return self.number == 0
 
-    def median(self, own: Profile) -> Profile:
-        """The median of what all processes captured, the same in each. own: what this one did."""
-        if self.count == 1:
-            return own
-        captures: list[Profile] = [own] * self.count
-        dist.all_gather_object(captures, own)
-        profile = median_profile(captures)
-        return replace(profile, notes=f"{profile.notes}; the median of {self.count} processes that measured at once")
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ

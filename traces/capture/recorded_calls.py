@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -280,8 +280,9 @@ def _hooks(recording: _Recording) -> Iterator[None]:
         with recording.checkpointing(function):
             yield
 
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
-        stack.enter_context(mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)))
-        stack.enter_context(mock.patch.object(checkpoint, GENERATOR, generated))
+    with (
+        mock.patch.object(nn.Module, "__call__", called),
+        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
+        mock.patch.object(checkpoint, GENERATOR, generated),
+    ):
         yield

@@ -16,7 +16,7 @@ from simulator.errors import InputError
 from simulator.units import format_bytes, format_time
 from simulator.workload import Layer, Profile, ScalingPoint
 from traces.capture.command import summary
-from traces.capture.measurement_rounds import median, spread
+from traces.capture.measurement_rounds import median, rounded, spread
 from traces.imports._attribution import COPIES, RECOMPUTED, RecordedStep, attribute
 from traces.imports._collectives import CollectiveCall, curves, is_collective, least
 from traces.imports._imported import Imported, ImportOptions
@@ -98,21 +98,21 @@ def read_recordings(paths: Sequence[Path], options: ImportOptions) -> Imported:
     run = runs[0]
     tf32 = dtype == "float32" and any(_TF32.search(work.name) for r in run.recordings for work in r.work)
     remarks = (*run.remarks, *_remarks(run, tf32))
-    layers = tuple(_layers(runs, wider))
+    here = run.recordings[0].device
     profile = Profile(
         model=options.model,
-        device=options.device or _device(run),
+        device=options.device or ("CPU of a torch.profiler trace" if here == "cpu" else here),
         batch_size=run.batch_size,
         dtype="tf32" if tf32 else dtype,
-        step_s=_rounded(run.step_s),
+        step_s=rounded(run.step_s),
         step_spread_s=spread(run.wall_s) if not run.host_bound else 0.0,
-        layers_to_step=_rounded(_total_s(layers) / run.step_s),
         software=dict(run.recordings[0].software),
         command=options.command,
         notes=f"imported from torch.profiler's {', '.join(path.name for path in paths)}; medians of {len(run.steps)} "
         "steps; structure from the model; the update is shared out by parameters" + "".join(f"; {x}" for x in remarks),
-        layers=layers,
+        layers=tuple(_layers(runs, wider)),
     )
+    profile = replace(profile, layers_to_step=rounded(profile.layers_s / run.step_s))
     _check_ratio(profile, options.force)
     calls = least([step.collectives for step in run.steps])
     lines = (summary(profile), *remarks, *_collective_lines(calls), _unmatched_line(run))
@@ -177,7 +177,7 @@ def _layers(runs: Sequence[_RecordedSteps], wider: int) -> Iterator[Layer]:
             layer,
             forward_s=median(forward),
             backward_s=median(backward),
-            update_s=_rounded(run.seconds("update_s") * layer.parameter_bytes / total_bytes),
+            update_s=rounded(run.seconds("update_s") * layer.parameter_bytes / total_bytes),
             forward_spread_s=spread(forward),
             backward_spread_s=spread(backward),
             parameter_bytes=layer.parameter_bytes * wider,
@@ -190,19 +190,6 @@ def _layers(runs: Sequence[_RecordedSteps], wider: int) -> Iterator[Layer]:
 
 def _times(run: _RecordedSteps, layer: int) -> tuple[list[float], list[float]]:
     return [step.forward_s[layer] for step in run.steps], [step.backward_s[layer] for step in run.steps]
-
-
-def _total_s(layers: Sequence[Layer]) -> float:
-    return sum(layer.forward_s + layer.backward_s + layer.update_s for layer in layers)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _device(run: _RecordedSteps) -> str:
-    device = run.recordings[0].device
-    return "CPU of a torch.profiler trace" if device == "cpu" else device
 
 
 def _check_operators(recording: Recording) -> None:

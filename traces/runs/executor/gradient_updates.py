@@ -70,10 +70,10 @@ class Updates:
         """The row of gradients, (elements,), that a bucket's all-reduce sums."""
         return self._row(self.transfers[task])
 
-    def message_elements(self, task: int) -> int:
-        """Elements of a message."""
+    def empty_row(self, task: int) -> Tensor:
+        """Room for what a message carries, (elements,)."""
         first, last = self._part(self.transfers[task])
-        return last - first
+        return torch.empty(last - first, dtype=getattr(torch, self._script.dtype))
 
     def message(self, task: int) -> Tensor:
         """Gradients of this device, a sum of them, or the parameters that a server sends back: (elements,)."""
