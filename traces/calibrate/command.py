@@ -18,7 +18,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from simulator import files, units
@@ -155,7 +154,7 @@ def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
 
 def _check_place(cluster: Cluster) -> None:
     """Raise InputError where this machine is to stand for devices that it does not have."""
-    here = machine_settings.device_name(torch.device("cpu"), 1)
+    here = machine_settings.device_name()
     if "TORCHELASTIC_RUN_ID" not in os.environ and (other := unlike(cluster, f"CPU {here}")):
         raise InputError(
             f"cluster is {cluster.name}: its devices are {', '.join(other)}, and what is measured here is {here}; "

@@ -24,8 +24,6 @@ from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
-import torch
-
 from simulator.cluster import Cluster, Link
 from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
@@ -195,12 +193,10 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
 
 
 def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[str, ...]:
-    cpu = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(cpu).items())
     largest = max(points[-1][0] for points in measurement.messages.values())
     measured = (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
-        f"{os.cpu_count()} cores in all; {versions}; means of up to {largest / 1e6:.3g} MB"
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name()} per rank, "
+        f"{os.cpu_count()} cores in all; {machine_settings.versions()}; means of up to {largest / 1e6:.3g} MB"
     )
     stolen = stolen_words(measurement.stolen_share)
     return measured, *([stolen] if stolen else []), *notes(cluster, measurement.cores)

@@ -20,6 +20,7 @@ import torch
 
 from simulator.errors import InputError
 
+CPU = torch.device("cpu")
 DTYPES = ("float32", "tf32", "bfloat16")
 
 
@@ -41,7 +42,9 @@ def torch_dtype_of(dtype: str) -> torch.dtype:
 
 
 @contextmanager
-def settings(threads: int, dtype: str, seed: int, torch_device: torch.device) -> Iterator[None]:
+def settings(
+    threads: int = 1, dtype: str = "float32", seed: int = 0, torch_device: torch.device = CPU
+) -> Iterator[None]:
     """Threads, TF32, cuDNN autotuning and the seed for a capture, without garbage collection meanwhile."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn
@@ -78,7 +81,7 @@ def memory_errors(batch_size: int, device: str) -> Iterator[None]:
         raise
 
 
-def device_name(torch_device: torch.device, threads: int) -> str:
+def device_name(torch_device: torch.device = CPU, threads: int = 1) -> str:
     """The device's common name; a CPU's with the number of threads that were used."""
     if torch_device.type == "cuda":
         return torch.cuda.get_device_name(torch_device)
@@ -89,7 +92,12 @@ def device_name(torch_device: torch.device, threads: int) -> str:
     return f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def software(torch_device: torch.device) -> dict[str, str]:
+def versions() -> str:
+    """The software for a CPU in a line."""
+    return ", ".join(f"{name} {version}" for name, version in software().items())
+
+
+def software(torch_device: torch.device = CPU) -> dict[str, str]:
     """Versions of all that a time depends on, and what else it depends on.
 
     For a CPU these are the C allocator's settings in the environment, because memory that goes back to the system

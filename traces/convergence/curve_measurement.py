@@ -181,8 +181,8 @@ def converge(
         for method in ("asynchronous", "stashing")
         for age in sorted(set(staleness))
     ]
-    cpu, trials, rates = torch.device("cpu"), list[Trial](), dict(FIRST_LEARNING_RATE)
-    with machine_settings.settings(1, "float32", 0, cpu):
+    trials, rates = list[Trial](), dict(FIRST_LEARNING_RATE)
+    with machine_settings.settings():
         for regime in regimes:
             rate = rates[regime.method] = tuned(recipe, regime, rates[regime.method])
             trials += [trial(recipe, regime, rate, seed) for seed in range(seeds)]
@@ -192,9 +192,9 @@ def converge(
     return Curves(
         model=model,
         dataset=dataset,
-        device=machine_settings.device_name(cpu, 1),
+        device=machine_settings.device_name(),
         target=target,
-        software=machine_settings.software(cpu),
+        software=machine_settings.software(),
         command=command,
         date=datetime.date.today().isoformat(),
         notes=f"SGD, rates tuned with seed {TUNING_SEED}; a training ends at the target or after {epochs} epochs "

@@ -20,8 +20,8 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from simulator.errors import InputError
-from simulator.workload import Layer
-from traces.capture.fx_steps import TracedStep, alias, aside, beginning, outputs, ready, release, trace
+from simulator.workload import DTYPE_BYTES, Layer
+from traces.capture.fx_steps import TracedStep, aside, beginning, outputs, ready, release, trace
 from traces.capture.layer_survey import survey
 from traces.capture.measurement_rounds import trained_on
 from traces.capture.network_inputs import Data, draw
@@ -93,12 +93,9 @@ def _calls(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) 
         parent = event.cpu_parent
         if parent is not None and parent.name.startswith(_MARK):
             shapes = tuple(tuple(shape) for shape in event.input_shapes if shape)
-            calls.append((event.time_range.start, Call(kind=kind_of(event.name), layer=_layer(parent), shapes=shapes)))
+            layer = int(parent.name.removeprefix(_MARK))
+            calls.append((event.time_range.start, Call(kind=kind_of(event.name), layer=layer, shapes=shapes)))
     return [call for _, call in sorted(calls, key=lambda each: each[0])]
-
-
-def _layer(mark: Any) -> int:
-    return int(mark.name.removeprefix(_MARK))
 
 
 def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) -> None:
@@ -108,13 +105,10 @@ def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) ->
         if layer is None:
             environment[step.node] = aside(step, environment)
             continue
-        value = alias(step, environment)
-        if value is None:
-            reads = ready(step, environment)
-            with torch.profiler.record_function(f"{_MARK}{layer}"):
-                result = step.call(*reads.args, **reads.kwargs)
-            value, _ = outputs(result, layer)
-        environment[step.node] = value
+        reads = ready(step, environment)
+        with torch.profiler.record_function(f"{_MARK}{layer}"):
+            result = step.call(*reads.args, **reads.kwargs)
+        environment[step.node], _ = outputs(result, layer)
         release(step, environment)
 
 
@@ -131,7 +125,6 @@ class FusedAttention(TorchFunctionMode):
 
 
 _TYPES = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "double": "float64"}
-_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 _FIRST = ("aten::conv", "aten::linear", "aten::embedding", "aten::addmm", "aten::matmul", "aten::_convolution")
 """How a network begins: the first of these reads the training data."""
 
@@ -193,8 +186,8 @@ def _dtype(recording: Recording) -> tuple[str, int]:
             for other in recording.spans
             if other.parent is span and _types(other) and _types(other)[0] in _TYPES
         ]
-        narrow = min([*types, *inner], key=lambda name: _BYTES[name])
-        return narrow, max(_BYTES[types[-1]] // _BYTES[narrow], 1)
+        narrow = min([*types, *inner], key=lambda name: DTYPE_BYTES[name])
+        return narrow, max(DTYPE_BYTES[types[-1]] // DTYPE_BYTES[narrow], 1)
     return "float32", 1
 
 

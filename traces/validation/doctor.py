@@ -16,7 +16,6 @@ from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.runtime import Runtime
 from simulator.workload import Profile
-from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
 from traces.capture.momentum_sgd import optimizer
 from traces.capture.network_inputs import draw
@@ -38,11 +37,6 @@ RUNTIMES: dict[Runner, tuple[str, Callable[..., MeasuredRun]]] = {
     "pipelining": ("pipeline", run_pipeline),
 }
 """What runs a plan, with the name of its step."""
-
-
-def device_here() -> str:
-    """The device that each rank's steps are taken on, as captures name it."""
-    return machine_settings.device_name(torch.device("cpu"), 1)
 
 
 def why_alone(profile: Profile, model: str) -> str:
