@@ -117,7 +117,8 @@ class _Recording(TorchFunctionMode):
         if not any(self._known(tensor) for tensor in read) and not any(each.requires_grad for each in results):
             return result  # a constant
         call = functools.partial(_changing, func) if changed and not results else func
-        node = self._node("call_function", _in_grad_mode(call), args, kwargs)
+        call = call if torch.is_grad_enabled() else torch.no_grad()(call)  # as it ran
+        node = self._node("call_function", call, args, kwargs)
         node.meta.update(pure=not changed, function=name_of(func))
         self._bind_results(args[0] if changed and not results else result, node)
         return result
@@ -255,11 +256,6 @@ def _changing(func: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -
     """A function that changes its first argument and returns nothing, as one that returns it."""
     func(first, *args, **kwargs)
     return first
-
-
-def _in_grad_mode(func: Callable[..., Any]) -> Callable[..., Any]:
-    """`func` as it ran: without gradients where the network switched them off."""
-    return func if torch.is_grad_enabled() else torch.no_grad()(func)
 
 
 @contextmanager

@@ -49,15 +49,12 @@ class StepSource:
             _check_that_it_runs(trained, data)
 
     def steps(self, data: Data) -> list[TracedStep]:
-        """The steps for data of this batch size, in execution order."""
-        return self._traced or recorded_steps(self._trained, data)
-
-
-def recorded_steps(trained: Trained, data: Data) -> list[TracedStep]:
-    """The steps of one forward pass over `data`. Raises InputError, with the line that failed, where it fails."""
-    with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
-        graph = recorded_calls(trained, data)
-    return _Arrangement(graph).steps()
+        """The steps for data of this batch size, in execution order. Raises InputError, with the line that failed."""
+        if self._traced:
+            return self._traced
+        with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
+            graph = recorded_calls(self._trained, data)
+        return _Arrangement(graph).steps()
 
 
 def _check_that_it_runs(trained: Trained, data: Data) -> None:

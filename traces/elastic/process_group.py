@@ -106,7 +106,9 @@ class ElasticProcessGroup:
 
     def await_steps(self, count: int) -> None:
         """Return when the present generation has done `count` steps."""
-        path, mark = self.folder / f"{self._devices[0]}.log", _start_of_line("step", self._generation)
+        path = self.folder / f"{self._devices[0]}.log"
+        line = json.dumps({"what": "step", "generation": self._generation})
+        mark = line.removesuffix("}") + ","  # how it begins; parsing all of them would take time from the ranks
         self._until(lambda: path.exists() and path.read_text().count(mark) >= count, f"{count} steps")
 
     def finish(self) -> None:
@@ -168,11 +170,6 @@ class ElasticProcessGroup:
 
     def _mark(self, what: str, generation: int) -> None:
         self.marks.append((what, generation, time.monotonic()))
-
-
-def _start_of_line(what: str, generation: int) -> str:
-    """How a line of a log begins; parsing all of them would take time from the ranks."""
-    return json.dumps({"what": what, "generation": generation}).removesuffix("}") + ","
 
 
 PARTS = {

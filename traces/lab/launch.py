@@ -108,17 +108,14 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s
     while True:
         codes = [process.poll() for process in processes]
         if any(codes):
-            _await_others(processes, min(deadline, time.monotonic() + GRACE_S))
+            grace_ends = min(deadline, time.monotonic() + GRACE_S)
+            while None in [process.poll() for process in processes] and time.monotonic() < grace_ends:
+                time.sleep(POLL_S)
             raise RunError(_failure(processes, folder))
         if None not in codes:
             return
         if time.monotonic() > deadline:
             raise RunError(_hang(processes, folder, timeout_s))
-        time.sleep(POLL_S)
-
-
-def _await_others(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
-    while None in [process.poll() for process in processes] and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 

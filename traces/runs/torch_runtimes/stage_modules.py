@@ -71,22 +71,12 @@ class Part(nn.Module):
         return outputs if len(outputs) > 1 else outputs[0]
 
 
-class _ContiguousGradient(torch.autograd.Function):
-    """What it is given, and a gradient that is contiguous in memory, as gloo sends no other."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        return gradients[0].contiguous()
-
-
 def _sendable(value: Tensor) -> Tensor:
-    if not value.requires_grad:
-        return value
-    return _ContiguousGradient.apply(value)  # type: ignore[no-any-return, no-untyped-call]
+    """What it is given, with a gradient that is contiguous in memory, as gloo sends no other."""
+    received = value.view_as(value)
+    if received.requires_grad:
+        received.register_hook(lambda gradient: gradient.contiguous())  # type: ignore[no-untyped-call]
+    return received
 
 
 class Stage(pipelining.PipelineStage):
