@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError, require
+from simulator.exports import pipelining
 from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
-SCHEDULES = {
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-}  # fmt: skip
-
-
+SCHEDULES = {**pipelining.SCHEDULES, "zb-v": "ZBVZeroBubble"}
 CONFIGURATIONS = {
     "llama3-8b": ("llama3", "llama3_8b"), "llama3-70b": ("llama3", "llama3_70b"),
     "llama3-405b": ("llama3", "llama3_405b"), "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from simulator import collectives
+from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.parameters.replicas import Replicas
 from traces.capture.momentum_sgd import descend, optimizer
@@ -98,12 +98,11 @@ class Updates:
         transfer = self.transfers[task]
         bucket, index, count = self._bucket(transfer), transfer.members.index(self._rank), len(transfer.members)
         if transfer.step == "gather":
-            edges = [self._pieces.elements(bucket.pieces) * i // count for i in range(count + 1)]
-            sizes = [last - first for first, last in pairwise(edges)]
+            sizes = [last - first for first, last in split(self._pieces.elements(bucket.pieces), count)]
             return torch.cat(all_gather(self._share_of(transfer.bucket).values, sizes, index, swap))  # (elements,)
         if transfer.step == "scatter":
             row = self._row(transfer)
-            return reduce_scatter(row.tensor_split([len(row) * i // count for i in range(1, count)]), index, swap)
+            return reduce_scatter([row[slice(*part)] for part in split(len(row), count)], index, swap)
         key = transfer.bucket, transfer.sum
         row = self._totals[key] if key in self._totals else self._row(transfer)
         return all_reduce(row[slice(*self._share(transfer.bucket))], index, count, swap)
@@ -222,12 +221,11 @@ class Updates:
 
     def _part(self, transfer: BucketTransfer) -> tuple[int, int]:
         """The elements that a message carries, or a server serves."""
-        elements, (index, count) = self._pieces.elements(self._bucket(transfer).pieces), transfer.part
-        return elements * index // count, elements * (index + 1) // count
+        index, count = transfer.part
+        return split(self._pieces.elements(self._bucket(transfer).pieces), count)[index]
 
     def _share(self, number: int) -> tuple[int, int]:
         """The elements of a bucket that this device updates."""
         bucket, states = self._script.sharded.buckets[number], self._script.plan.states
         group = next(group for group in states.shard_groups(bucket.devices) if self._rank in group)
-        elements, index = self._pieces.elements(bucket.pieces), group.index(self._rank)
-        return elements * index // len(group), elements * (index + 1) // len(group)
+        return split(self._pieces.elements(bucket.pieces), len(group))[group.index(self._rank)]

@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from simulator.lowering.exchange.shard_regions import split
+
 START_S = 2e-3
 """Seconds from when the last rank is ready until a step begins."""
 
@@ -96,7 +98,7 @@ Swap = Callable[[int, Tensor, int, Tensor], None]
 
 def all_reduce(row: Tensor, index: int, members: int, swap: Swap) -> Tensor:
     """The sum of all members' rows, (elements,)."""
-    blocks = list(row.tensor_split([row.numel() * i // members for i in range(1, members)]))
+    blocks = [row[slice(*part)] for part in split(row.numel(), members)]
     own = reduce_scatter(blocks, index, swap)
     return torch.cat(all_gather(own, [block.numel() for block in blocks], index, swap))  # (elements,)
 

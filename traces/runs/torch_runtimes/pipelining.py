@@ -14,6 +14,7 @@ from torch.distributed import pipelining
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.exports.pipelining import SCHEDULES
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
@@ -28,14 +29,6 @@ from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps
 from traces.runs.torch_runtimes.stage_modules import Stage, cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import load
-
-SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved1F1B",
-    "zero-bubble": "InterleavedZeroBubble",
-}
-"""torch's name of each schedule that it has."""
 
 
 def run_pipeline(
