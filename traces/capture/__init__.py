@@ -18,7 +18,6 @@ median_profile      several captures of one network as one profile, also those o
 module_tracer       torch.fx as capture uses it: which modules are whole, what they are called, and what their nodes
                     call
 momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
-network_inputs      what a network reads: random data for it, of one tensor or of several, by position and by keyword
 recorded_calls      a network's calls as they happen while it runs once on example data: any Python, any containers,
                     no tracing
 recorded_steps      recorded calls as steps: modules are steps, and the functions between two of them are one step

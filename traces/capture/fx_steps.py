@@ -19,7 +19,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from simulator.errors import InputError
 from traces.capture.module_tracer import LayerNames, ModuleTracer, call_of
-from traces.capture.network_inputs import Data, NetworkInputs, data_tensors
+from traces.zoo.own_network import Data, NetworkInputs, data_tensors
 
 
 def trace(trained: Trained) -> list[TracedStep]:

@@ -30,8 +30,8 @@ from traces.capture.fx_steps import (
     tensors,
 )
 from traces.capture.layer_geometry import CHANNELS_LAST, CHANNELS_SECOND, describe, keeps_axes
-from traces.capture.network_inputs import Data
 from traces.zoo.blocks import QueryKeyValueAttention
+from traces.zoo.own_network import Data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

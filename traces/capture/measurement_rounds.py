@@ -34,10 +34,10 @@ from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import Survey, survey
 from traces.capture.machine_settings import StolenTime, stolen_words
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import Data, draw
 from traces.capture.recorded_steps import RECORDED, StepSource
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
+from traces.zoo.own_network import Data, draw
 
 FEWEST_ROUNDS, PRECISION = 5, 0.01
 """A budget ends no earlier than after so many rounds that count, and when the median step is known this well."""

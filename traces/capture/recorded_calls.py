@@ -29,7 +29,7 @@ from torch.utils import checkpoint
 from simulator.errors import InputError
 from traces.capture.checkpointed_call import GENERATOR, CheckpointedCall
 from traces.capture.fx_steps import Trained, tensors
-from traces.capture.network_inputs import Data, data_tensors
+from traces.zoo.own_network import Data, data_tensors
 
 _OPENED = (
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Transformer),

@@ -22,8 +22,8 @@ from simulator.errors import InputError
 from traces.capture.checkpointed_call import GENERATOR, REENTRANT, CheckpointedCall
 from traces.capture.fx_steps import TracedStep, Trained, trace, with_last_uses
 from traces.capture.module_tracer import LayerNames
-from traces.capture.network_inputs import Data, data_tensors
 from traces.capture.recorded_calls import NOTHING_TO_TRAIN, recorded_calls
+from traces.zoo.own_network import Data, data_tensors
 
 RECORDED = "layers recorded while the network ran once on example data, whose control flow they follow"
 _MAIN = ("scaled_dot_product_attention", "einsum", "bmm", "matmul", "softmax", "cross_entropy")
@@ -83,30 +83,23 @@ def _errors_in_one_line(data: Data) -> Iterator[None]:
 
 
 def _traced(trained: Trained) -> list[TracedStep] | None:
-    """The steps by torch.fx; None where it cannot follow, or would pass over what counts."""
+    """The steps by torch.fx; None where it cannot follow, or would pass over what counts.
+
+    It would trace through checkpointing, and functions with a backward pass of their own, as if they were not.
+    """
     containers = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     if any(isinstance(module, containers) for module in trained.modules()):
         return None
-    try:
-        with _refusing_what_fx_misses():
-            return trace(trained)
-    except InputError:
-        return None
-
-
-@contextmanager
-def _refusing_what_fx_misses() -> Iterator[None]:
-    """torch.fx would trace through checkpointing, and functions with a backward pass of their own, as if they were not.
-
-    It lasts while the network is traced.
-    """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise InputError("model: torch.fx would trace through it")
 
     refusals: dict[str, Any] = dict.fromkeys((GENERATOR, REENTRANT), refuse)
-    with mock.patch.multiple(checkpoint, **refusals), mock.patch.object(torch.autograd.Function, "apply", refuse):
-        yield
+    try:
+        with mock.patch.multiple(checkpoint, **refusals), mock.patch.object(torch.autograd.Function, "apply", refuse):
+            return trace(trained)
+    except InputError:
+        return None
 
 
 def _reason(error: Exception) -> str:
@@ -265,9 +258,7 @@ class FunctionGroup:
             return "[" + ", ".join(map(self._text, item)) + "]"
         if isinstance(item, dict):
             return "{" + ", ".join(f"{self._text(key)}: {self._text(part)}" for key, part in item.items()) + "}"
-        if item is None or (isinstance(item, bool | int | str) and not isinstance(item, Tensor)):
-            return repr(item) if type(item) in (type(None), bool, int, str) else self._constant(item)
-        return self._constant(item)
+        return repr(item) if type(item) in (type(None), bool, int, str) else self._constant(item)
 
     def _read(self, item: Any) -> str:
         if id(item) not in self._names:

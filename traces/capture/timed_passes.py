@@ -31,7 +31,7 @@ from traces.capture.checkpointed_call import Recomputation, watched
 from traces.capture.device_clocks import Clock, Marks, Times
 from traces.capture.fx_steps import Environment, Ready, TracedStep, aside, beginning, outputs, ready, release
 from traces.capture.momentum_sgd import descend
-from traces.capture.network_inputs import Data
+from traces.zoo.own_network import Data
 
 STEPS_PER_LEAD = 24
 """Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""

@@ -24,12 +24,10 @@ from traces.imports._structure import Call, Structure, kind_of
 UPDATE, UNMATCHED = "update", "unmatched"
 COPIES, RECOMPUTED, DATA = "copies of DistributedDataParallel", "recomputed", "data copied"
 _REDUCER = ("torch.distributed.ddp.reducer", "torch::distributed::reducer", "c10d::", "record_param_comms", "nccl:")
-_COMPUTES = frozenset(
-    {
-        *("conv1d", "conv2d", "conv3d", "convolution", "linear", "addmm", "matmul", "mm", "bmm", "baddbmm"),
-        *("batch_norm", "layer_norm", "group_norm", "embedding", "scaled_dot_product_attention", "lstm", "gru"),
-    }
-)
+_COMPUTES = {
+    *("conv1d", "conv2d", "conv3d", "convolution", "linear", "addmm", "matmul", "mm", "bmm", "baddbmm"),
+    *("batch_norm", "layer_norm", "group_norm", "embedding", "scaled_dot_product_attention", "lstm", "gru"),
+}
 """Kinds that are part of a network wherever they stand, so that none is taken for copying or for the loss."""
 
 Owner = int | str

@@ -24,10 +24,10 @@ from simulator.workload import DTYPE_BYTES, Layer
 from traces.capture.fx_steps import TracedStep, aside, beginning, outputs, ready, release, trace
 from traces.capture.layer_survey import survey
 from traces.capture.measurement_rounds import trained_on
-from traces.capture.network_inputs import Data, draw
 from traces.imports._imported import ImportOptions
 from traces.imports._recording import Recording, Span
 from traces.zoo.networks import Network, load
+from traces.zoo.own_network import Data, draw
 
 DTYPES = {
     "float32": torch.float32,

@@ -18,7 +18,6 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.capture.measurement_rounds import median, spread
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import draw
 from traces.capture.recorded_steps import RECORDED
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
@@ -30,6 +29,7 @@ from traces.runs.torch_runtimes.ddp import run_ddp
 from traces.runs.torch_runtimes.measured_steps import MeasuredRun, build
 from traces.runs.torch_runtimes.pipelining import run_pipeline
 from traces.zoo.networks import load
+from traces.zoo.own_network import draw
 
 WARMUP, STEPS = 3, 12
 RUNTIMES: dict[Runner, tuple[str, Callable[..., MeasuredRun]]] = {

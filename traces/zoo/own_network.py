@@ -1,4 +1,7 @@
-"""What a network is, how it is built and what it reads: networks of one's own, and of Hugging Face's transformers."""
+"""What a network is, how it is built and what it reads: networks of one's own, and of Hugging Face's transformers.
+
+Random data for it may be one tensor or several, by position and by keyword.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,14 @@ import operator
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from simulator.errors import InputError, MissingExtraError
 from simulator.one_line_parser import OneLineParser, count, shape
@@ -214,3 +217,59 @@ def _inputs(config: Any, longest: int) -> tuple[NetworkInput, ...]:
     positions = min([longest, *(size for each in POSITIONS if (size := getattr(config, each, None)))])
     names = ["input_ids", *(["decoder_input_ids"] if config.is_encoder_decoder else [])]
     return tuple(NetworkInput(name=each, shape=(positions,), vocabulary=config.vocab_size) for each in names)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInputs:
+    """The arguments of a forward pass, each of shape (samples, ...); its length is the number of samples."""
+
+    positional: tuple[Tensor, ...] = ()
+    keywords: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The tensors, those by position first."""
+        yield from self.positional
+        yield from self.keywords.values()
+
+    def __len__(self) -> int:
+        return len(next(iter(self)))
+
+    def __getitem__(self, samples: slice) -> NetworkInputs:
+        """The same inputs for some of the samples."""
+        keywords = {name: tensor[samples] for name, tensor in self.keywords.items()}
+        return NetworkInputs(tuple(tensor[samples] for tensor in self.positional), keywords)
+
+    def chunk(self, parts: int) -> tuple[NetworkInputs, ...]:
+        """The inputs in at most so many parts of equally many samples, the last perhaps of fewer."""
+        size = -(-len(self) // parts)
+        return tuple(self[first : first + size] for first in range(0, len(self), size))
+
+    def applied(self, model: Callable[..., Any]) -> Any:
+        """What `model` makes of them."""
+        return model(*self.positional, **self.keywords)
+
+
+Data = Tensor | NetworkInputs
+"""The training data: of a network with one input a tensor, (samples, *input shape)."""
+
+
+def data_tensors(data: Data) -> list[Tensor]:
+    """The tensors of training data, in the order in which a traced network has its placeholders."""
+    return [data] if isinstance(data, Tensor) else list(data)
+
+
+def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Data:
+    """Random data of shape (batch_size, *input shape), as zeros may be faster than real data."""
+    drawn = [(each.name, _drawn(each, batch_size, torch_device, dtype)) for each in network.all_inputs]
+    if len(drawn) == 1 and not drawn[0][0]:
+        return drawn[0][1]
+    return NetworkInputs(
+        tuple(tensor for name, tensor in drawn if not name), {name: tensor for name, tensor in drawn if name}
+    )
+
+
+def _drawn(each: NetworkInput, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
+    shape = (batch_size, *each.shape)
+    if each.vocabulary is not None:
+        return torch.randint(each.vocabulary, shape, device=torch_device)
+    return torch.randn(shape, device=torch_device, dtype=dtype)

@@ -29,9 +29,9 @@ from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
-from traces.capture.network_inputs import draw
 from traces.runs.executor.edge_moves import EdgeMoves, Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
+from traces.zoo.own_network import draw
 
 ALL_REDUCE = "ring"
 """The collective that the backend's own all-reduce counts as."""

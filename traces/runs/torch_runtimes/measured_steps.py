@@ -30,13 +30,13 @@ from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from traces.capture.fx_steps import Trained
 from traces.capture.machine_settings import StolenTime, largest
-from traces.capture.network_inputs import draw
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, ObservedTask, execution
 from traces.runs.executor.transport import together
 from traces.runs.torch_runtimes.task_observer import TaskObserver
 from traces.zoo.networks import Network
+from traces.zoo.own_network import draw
 
 WARMUP = 3
 OBSERVED = 5
