@@ -104,7 +104,7 @@ class RecordedJob:
         return max(each.end_s for each in self.steps[step])
 
     def observed(self, step: int) -> list[list[ObservedTask]]:
-        """By device, what its worker recorded of the plan's tasks, as `traces.results.observed_timeline` reads it."""
+        """By device, what its worker recorded of the plan's tasks, as `traces.results.executions` reads it."""
         ranks: list[list[ObservedTask]] = [[] for _ in range(self.replicas * self.stages)]
         for device, tasks in _by_worker(self.steps[step]).items():
             ranks[self.device(*device)] = list(self._tasks(*device, tasks))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -206,10 +207,9 @@ def _check_operators(recording: Recording) -> None:
 
 def _check_unmatched(run: _RecordedSteps) -> None:
     busy_s = sum(step.busy_s for step in run.steps)
-    unmatched: dict[str, float] = {}
-    for step in run.steps:
-        for name, seconds in step.unmatched_s.items():
-            unmatched[name] = unmatched.get(name, 0.0) + seconds
+    unmatched: dict[str, float] = defaultdict(float)
+    for name, seconds in (entry for step in run.steps for entry in step.unmatched_s.items()):
+        unmatched[name] += seconds
     worst = max(unmatched, key=lambda name: unmatched[name], default="")
     if worst and unmatched[worst] > MOST_UNMATCHED * busy_s:
         raise InputError(

@@ -1,20 +1,15 @@
 """Our own executor: every rank runs its tasks of the graph that the simulator simulates.
 
-execute           run a plan for real, with every rank's tasks those that the simulator simulates; back comes the
-                  same Timeline
+execute           run a plan for real, with every rank's tasks those that are simulated; back comes the same Timeline
 worker            one rank runs its tasks of a graph: computes in the simulator's order, and communicates beside it
-run_setup         everything about a run that all ranks agree on beforehand: the plan's tasks, the network, what
-                  reads what
+run_setup         what all ranks of a run agree on beforehand: the plan's tasks, the network, what reads what
 transport         messages and collectives between ranks: processes joined by torch.distributed (gloo)
 
 rank_shards       the shards of one rank: their parameters, their forward and backward passes, recomputation
-shard_operators   what a shard computes and reads: its boxes, the sums that they are made of, and its operator with
-                  a slice of its parameters, on a slice of its inputs
-sliced_layers     layers of which a shard makes some output channels, rows or columns, or terms: weight slices and
-                  padded windows
+shard_operators   what a shard computes and reads: its boxes, the sums that they are made of, and its operator
+sliced_layers     layers of which a shard makes some channels, rows, columns or terms: weight slices, padded windows
 
-edge_moves        what of a layer's output each transfer carries: elements behind the simulator's byte counts; and
-                  which task of the graph is which of these transfers
+edge_moves        what of a layer's output each transfer carries, behind the byte counts; which task is which of them
 tensor_flow       a tensor as a device holds it: own terms, what others sent, their sums
 
 gradient_updates  from gradients to new parameters on one rank: all-reduce, servers, ZeRO; SGD with momentum
