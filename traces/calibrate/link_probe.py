@@ -53,6 +53,14 @@ LONGEST_MEASURED_S = 1.0
 RESTS, SHORTEST_REST_S, LONGEST_REST_S = 3.0, 5e-3, 0.05
 """How many times as long as the last transfer the links rest, within these: at least longer than a kernel's tick, so
 that the other rank waits, and its word that it does has been read."""
+STREAM_S = 0.15
+"""About how long a stream lasts."""
+ALONE_S = 0.05
+REPEATS = 7
+SIDE = 128
+"""Of the matrices: 64 KiB each, which a core's own cache holds."""
+BUSY_BYTES = (1 << 18, 1 << 20)
+"""Sizes of the all-reduces beside compute. The wait of a round shows where the transfer itself is short."""
 
 
 def measure(
@@ -183,16 +191,6 @@ def _prepared(name: str, group: Any, count: int, size: int) -> Callable[[], Any]
     if name == "reduce_scatter":
         return partial(dist.reduce_scatter_tensor, part, whole, group=group)
     return partial(dist.all_reduce, torch.zeros(max(size // 4, 1)), group=group)
-
-
-STREAM_S = 0.15
-"""About how long a stream lasts."""
-ALONE_S = 0.05
-REPEATS = 7
-SIDE = 128
-"""Of the matrices: 64 KiB each, which a core's own cache holds."""
-BUSY_BYTES = (1 << 18, 1 << 20)
-"""Sizes of the all-reduces beside compute. The wait of a round shows where the transfer itself is short."""
 
 
 def lost_seconds_per_byte(rank: Rank, bytes_per_s: float) -> list[float]:

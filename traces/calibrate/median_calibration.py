@@ -28,6 +28,16 @@ MOST_OFF = 0.9
 """A band is kept this close to the mean, as a share of it, however wide the measurements lie."""
 PARTS = 5
 """Of a measurement whose means `typical_mean` compares."""
+Calibration = tuple[Cluster, Runtime]
+RUNTIME = {
+    "send_cpu_s_per_byte": "core time per byte sent",
+    "receive_cpu_s_per_byte": "core time per byte received",
+    "busy_latency_s": "a round's wait beside compute",
+    "pass_overhead_s": "what pipelines add to a pass",
+}
+"""What is measured of a runtime, and what it is called."""
+STEADY = 0.10
+"""A figure that differs by a larger share between passes is measured again, then said to be uncertain."""
 
 
 def typical_mean(seconds: Sequence[float]) -> float:
@@ -67,18 +77,6 @@ def sizes_to(largest_bytes: int, sizes_bytes: Sequence[int]) -> tuple[int, ...]:
     while (size := 4 * size) < largest_bytes:
         sizes.add(size)
     return tuple(sorted(sizes | set(sizes_bytes)))
-
-
-Calibration = tuple[Cluster, Runtime]
-RUNTIME = {
-    "send_cpu_s_per_byte": "core time per byte sent",
-    "receive_cpu_s_per_byte": "core time per byte received",
-    "busy_latency_s": "a round's wait beside compute",
-    "pass_overhead_s": "what pipelines add to a pass",
-}
-"""What is measured of a runtime, and what it is called."""
-STEADY = 0.10
-"""A figure that differs by a larger share between passes is measured again, then said to be uncertain."""
 
 
 def median_calibration(calibrations: Sequence[Calibration]) -> Calibration:

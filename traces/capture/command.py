@@ -65,6 +65,10 @@ MOST_SERIES = 3
 AGAIN_WITHIN_S = 300.0
 """A disturbed series is measured again as often, if this much time has not passed."""
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
+QUIET_S = 2.0
+"""What takes less needs no line."""
+LINE_EVERY_S = 30.0
+"""How often a file or a pipe gets a line; a terminal's is written over."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -198,12 +202,6 @@ def parser() -> argparse.ArgumentParser:
     add_input_arguments(parser)
     parser.add_argument("--seed", type=whole, default=0, help="of inputs and parameters (default 0)")
     return parser
-
-
-QUIET_S = 2.0
-"""What takes less needs no line."""
-LINE_EVERY_S = 30.0
-"""How often a file or a pipe gets a line; a terminal's is written over."""
 
 
 @contextmanager

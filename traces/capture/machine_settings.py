@@ -22,6 +22,8 @@ from simulator.errors import InputError
 
 CPU = torch.device("cpu")
 DTYPES = ("float32", "tf32", "bfloat16")
+_IDLE, _WAITING, _STOLEN, _GUEST = 3, 4, 7, 8
+"""Columns of the first line of /proc/stat; what is from _GUEST on is counted in other columns, too."""
 
 
 def torch_device_of(device: str) -> torch.device:
@@ -121,10 +123,6 @@ def software(torch_device: torch.device = CPU) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return versions
     return versions | dict(zip(fields, (part.strip() for part in answer.split(",")), strict=False))
-
-
-_IDLE, _WAITING, _STOLEN, _GUEST = 3, 4, 7, 8
-"""Columns of the first line of /proc/stat; what is from _GUEST on is counted in other columns, too."""
 
 
 class StolenTime:

@@ -41,6 +41,10 @@ LOCAL_SIZE = 16
 
 MOMENTUM_OF: dict[Method, float] = {"synchronous": 0.9, "asynchronous": 0.0, "stashing": 0.0}
 """Old gradients are a momentum of their own (Mitliagkas et al., arXiv 1605.09774), and diverge with more of it."""
+FIRST_LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
+"""Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""
+TUNING_SEED = 1000
+"""No trial has it, so that no learning rate was chosen for the luck of a trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +145,6 @@ def _gradient(model: nn.Module, samples: Tensor, classes: Tensor) -> Tensor:
     """All parameters' gradients of the mean loss, as one row of shape (elements,)."""
     loss = nn.functional.cross_entropy(model(samples), classes)
     return torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, list(model.parameters()))])  # (elements,)
-
-
-FIRST_LEARNING_RATE: dict[Method, float] = {"synchronous": 0.02, "asynchronous": 0.1, "stashing": 0.1}
-"""Where tuning begins, in the regime with the smallest batch or the least staleness of each method."""
-TUNING_SEED = 1000
-"""No trial has it, so that no learning rate was chosen for the luck of a trial."""
 
 
 def converge(

@@ -39,6 +39,14 @@ WAIT_S = 120.0
 
 Line = Mapping[str, Any]
 """What a rank logged: what ended in which generation at_s seconds of CLOCK_MONOTONIC, and of a step its loss, ..."""
+PARTS = {
+    "live": (LEAVE, GROUPS, MOVE),
+    "shrink": (LEAVE, GROUPS, MOVE),
+    "recover": (DETECT, LEAVE, GROUPS, MOVE),
+    "restart": (WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ),
+}
+Logs = Mapping[int, Sequence[Line]]
+"""What each device logged."""
 
 
 class ElasticProcessGroup:
@@ -170,17 +178,6 @@ class ElasticProcessGroup:
 
     def _mark(self, what: str, generation: int) -> None:
         self.marks.append((what, generation, time.monotonic()))
-
-
-PARTS = {
-    "live": (LEAVE, GROUPS, MOVE),
-    "shrink": (LEAVE, GROUPS, MOVE),
-    "recover": (DETECT, LEAVE, GROUPS, MOVE),
-    "restart": (WRITE, STOP, LAUNCH, FRAMEWORK, GROUPS, READ),
-}
-
-Logs = Mapping[int, Sequence[Line]]
-"""What each device logged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,12 @@ from traces.imports._recorded_phases import covered_s
 
 CLOCK_S = 1e-6
 """How fine clocks of traces are."""
+LATE = 1.1
+"""Times the median of the ranks: a rank that computes longer is slow, not late."""
+WAITED = 0.02
+"""Of the step: ranks that wait less for each other are together."""
+MUCH = 0.2
+"""Of what ranks wait for each other: whoever is waited for less is not named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,14 +219,6 @@ class _Graph:
         task = self._task((end_s - busy_s, end_s), Kind.FORWARD, busy_s, number, device=number)
         self._builder.depend(task, gap)
         return task, end_s
-
-
-LATE = 1.1
-"""Times the median of the ranks: a rank that computes longer is slow, not late."""
-WAITED = 0.02
-"""Of the step: ranks that wait less for each other are together."""
-MUCH = 0.2
-"""Of what ranks wait for each other: whoever is waited for less is not named."""
 
 
 def answer(aligned: AlignedRanks) -> Iterator[str]:

@@ -32,6 +32,8 @@ _COMPUTES = {
 
 Owner = int | str
 """The position of a layer, or what else something belongs to."""
+MOST_EDITS = 1000
+"""More insertions and deletions than this mean that the sequences have nothing to do with each other."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -228,10 +230,6 @@ def _check_complete(recording: Recording, network: Structure, seen: set[int]) ->
                 f"{recording.path}: it does not run layer {layer.name!r} ({layer.kind}) of the model, or not in its "
                 "place; name the model that was recorded, as it was recorded"
             )
-
-
-MOST_EDITS = 1000
-"""More insertions and deletions than this mean that the sequences have nothing to do with each other."""
 
 
 def align(left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]] | None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.curve import Curve
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.workload import Profile
+
+MOST_BYTES = 600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,10 +36,8 @@ class ImportOptions:
 
     def batch_size(self, file: int, files: int) -> int | None:
         """The batch size of one of several files; None where the options do not say it."""
-        if len(self.batch_sizes) not in (0, 1, files):
-            raise InputError(
-                f"batch_size is {self.batch_sizes}: it is one number for all files or one for each of the {files}"
-            )
+        rule = f"it is one number for all files or one for each of the {files}"
+        require(len(self.batch_sizes) in (0, 1, files), "batch_size", self.batch_sizes, rule)
         return self.batch_sizes[file if len(self.batch_sizes) > 1 else 0] if self.batch_sizes else None
 
 
@@ -48,9 +48,6 @@ class Imported:
     profile: Profile | None
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
-
-
-MOST_BYTES = 600_000_000
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:

@@ -38,6 +38,9 @@ DTYPES = {
 }
 _MARK = "shardscope layer "
 Shape = tuple[int, ...]
+_TYPES = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "double": "float64"}
+_FIRST = ("aten::conv", "aten::linear", "aten::embedding", "aten::addmm", "aten::matmul", "aten::_convolution")
+"""How a network begins: the first of these reads the training data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,11 +125,6 @@ class FusedAttention(TorchFunctionMode):
             kernel = torch.ops.aten._scaled_dot_product_flash_attention
             return kernel(query, key, value, 0.0, options.get("is_causal", False))[0]
         return func(*args, **options)
-
-
-_TYPES = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "double": "float64"}
-_FIRST = ("aten::conv", "aten::linear", "aten::embedding", "aten::addmm", "aten::matmul", "aten::_convolution")
-"""How a network begins: the first of these reads the training data."""
 
 
 def recorded_input(recordings: Sequence[Recording], options: ImportOptions) -> tuple[Network, list[int], str, int]:

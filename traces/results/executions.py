@@ -21,6 +21,8 @@ from simulator.errors import InputError, RunError, require
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 
+Key = tuple[int, str, int, int, int]
+
 
 def nearest_to_median(seconds: Sequence[float]) -> int:
     """The position of the value nearest to the median: the step, or the run, that stands for all; the first if tied."""
@@ -96,9 +98,6 @@ class Execution:
     sent_bytes: Floats
     timeline: Timeline
     stolen_share: float | None = None
-
-
-Key = tuple[int, str, int, int, int]
 
 
 class ObservedTask(NamedTuple):

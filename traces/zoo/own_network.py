@@ -25,6 +25,15 @@ from simulator.errors import InputError, MissingExtraError
 from simulator.one_line_parser import OneLineParser, count, shape
 
 INPUT = "[NAME=]SHAPE[:VOCABULARY]"
+PREFIX = "hf:"
+"""Of the names of Hugging Face's networks."""
+LONGEST, LONGEST_TINY, BLOCKS_TINY = 512, 64, 2
+"""Tokens of a sample at most; the same, and blocks of each stack, of a tiny network, whose layers keep their width."""
+LAYERS = (
+    *("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers"),
+    *("encoder_layers", "decoder_layers"),
+)
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,17 +166,6 @@ class Network:
     def all_inputs(self) -> tuple[NetworkInput, ...]:
         """Every input, also where there is only the one that input_shape describes."""
         return self.inputs or (NetworkInput(shape=self.input_shape, vocabulary=self.vocabulary),)
-
-
-PREFIX = "hf:"
-"""Of the names of such networks."""
-LONGEST, LONGEST_TINY, BLOCKS_TINY = 512, 64, 2
-"""Tokens of a sample at most; the same, and blocks of each stack, of a tiny network, whose layers keep their width."""
-LAYERS = (
-    *("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers"),
-    *("encoder_layers", "decoder_layers"),
-)
-POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
 
 
 def huggingface_network(name: str, tiny: bool = False, inputs: tuple[NetworkInput, ...] = ()) -> Network:

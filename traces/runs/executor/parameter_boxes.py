@@ -27,6 +27,12 @@ from traces.zoo.blocks import Positions
 
 Coordinates = tuple[int, int, int, int]
 """(sample, channel, row, column) in the output of a layer for one micro-batch."""
+Extents = tuple[Interval, ...]
+"""A half-open interval along each axis of a parameter."""
+_BY_CHANNEL = (
+    *(nn.Conv2d, nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm),
+    Positions,
+)
 
 
 class Box(NamedTuple):
@@ -82,14 +88,6 @@ def _index(cell: Cell, origin: Coordinates) -> tuple[slice | Tensor, ...]:
         numbers[axis].view([-1 if axis == other else 1 for other in range(4)])  # (n, 1, 1, 1), (1, n, 1, 1), ...
         for axis in range(4)
     )
-
-
-Extents = tuple[Interval, ...]
-"""A half-open interval along each axis of a parameter."""
-_BY_CHANNEL = (
-    *(nn.Conv2d, nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm),
-    Positions,
-)
 
 
 def parameter_boxes(

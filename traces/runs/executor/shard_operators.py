@@ -41,6 +41,11 @@ from traces.runs.executor.sliced_layers import (
 )
 from traces.zoo.blocks import Attention, Positions, QueryKeyValueAttention
 
+Slot = tuple[int, int, int]
+"""(layer, channel slot, reduce slot): shards with the same parameters."""
+Wanted = Mapping[tuple[int, Phase], Mapping[int, Sequence[PieceSum]]]
+"""By (layer, phase) and task on this device, the sums that it needs."""
+
 
 def to_canonical(tensor: Tensor) -> Tensor:
     """A layer's output as (samples, channels, height, width); a sequence's length is its height."""
@@ -197,12 +202,6 @@ def _flatten(step: TracedStep, shard: Shard) -> Operator:
     start, length = shard.own[1][0] - first, shard.own[1][1] - shard.own[1][0]
     node = step.node.all_input_nodes[0]
     return lambda parameters, values: values[node].flatten(1).narrow(1, start, length)  # (samples, own channels)
-
-
-Slot = tuple[int, int, int]
-"""(layer, channel slot, reduce slot): shards with the same parameters."""
-Wanted = Mapping[tuple[int, Phase], Mapping[int, Sequence[PieceSum]]]
-"""By (layer, phase) and task on this device, the sums that it needs."""
 
 
 @dataclass(frozen=True, slots=True)

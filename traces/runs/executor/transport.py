@@ -23,6 +23,8 @@ from simulator.lowering.exchange.shard_regions import split
 
 START_S = 2e-3
 """Seconds from when the last rank is ready until a step begins."""
+Swap = Callable[[int, Tensor, int, Tensor], None]
+"""(target, row to send, source, room for what comes): one message out while one comes in."""
 
 
 def together() -> float:
@@ -90,10 +92,6 @@ class Alone(Gloo):
 
     def start(self) -> float:
         return time.monotonic()
-
-
-Swap = Callable[[int, Tensor, int, Tensor], None]
-"""(target, row to send, source, room for what comes): one message out while one comes in."""
 
 
 def all_reduce(row: Tensor, index: int, members: int, swap: Swap) -> Tensor:
