@@ -17,9 +17,9 @@ from simulator.errors import ShardscopeError
 from simulator.workload import Profile
 from traces.capture.command import capture
 from traces.capture.measurement_rounds import trained_on
-from traces.capture.network_inputs import NetworkInputs, draw
 from traces.capture.recorded_steps import RECORDED
 from traces.zoo.networks import Network
+from traces.zoo.own_network import NetworkInputs, draw
 
 BAND = (0.9, 1.1)
 

@@ -25,8 +25,7 @@ from simulator.run import step_seconds
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.convergence import datasets
-from traces.convergence.curve_measurement import converge, trial
-from traces.convergence.stale_training import Recipe
+from traces.convergence.curve_measurement import Recipe, converge, trial
 from traces.results.validation_cases import LabNetwork
 from traces.zoo.networks import load
 

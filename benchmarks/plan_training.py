@@ -27,7 +27,7 @@ from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.execute import all_reduce_groups, read_script, write_inputs
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_parts import Slot
+from traces.runs.executor.shard_operators import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 from traces.zoo import networks

@@ -18,8 +18,7 @@ from random import Random
 from torch import Tensor, nn
 
 from traces.zoo.blocks import Add, Positions, dense, initialised, joined, normalised
-from traces.zoo.networks import Network
-from traces.zoo.transformers import TransformerBlock
+from traces.zoo.networks import Network, TransformerBlock
 
 _NAME = re.compile(r"NETWORK_(\d+)_(\d+)")
 CLASSES = 10

@@ -31,8 +31,7 @@ from simulator.studies.scaling import replicated
 from simulator.units import format_time
 from simulator.workload import Profile
 from traces.elastic.elastic_worker import ElasticWorker, TrainingJob, samples_of
-from traces.elastic.membership_changes import MembershipChange
-from traces.elastic.process_group import ElasticProcessGroup, Line
+from traces.elastic.process_group import ElasticProcessGroup, Line, MembershipChange
 from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
 from traces.results.executions import nearest_to_median

@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from simulator.elastic.reconfiguration import FRAMEWORK
-from traces.elastic.membership_changes import (
+from traces.elastic.process_group import (
+    ElasticProcessGroup,
     Logs,
     MembershipChange,
     end_s,
@@ -16,7 +17,6 @@ from traces.elastic.membership_changes import (
     measured_change,
     steps_of,
 )
-from traces.elastic.process_group import ElasticProcessGroup
 from traces.lab.namespaces import batch
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_parts import Slot, slot_boxes
+from traces.runs.executor.shard_operators import Slot, slot_boxes
 
 
 def whole_parameters(script: Script, ranks: Sequence[Mapping[Slot, Mapping[str, Tensor]]]) -> dict[str, Tensor]:

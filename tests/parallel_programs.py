@@ -16,10 +16,9 @@ from simulator import files
 from traces.calibrate import runtime_overheads
 from traces.capture.fx_steps import Trained
 from traces.lab.rank import Rank
-from traces.runs.torch_runtimes.pipeline_stage import Stage
-from traces.runs.torch_runtimes.trained_network import build, samples
-from traces.zoo.networks import Network, load
-from traces.zoo.transformers import Decoder
+from traces.runs.torch_runtimes.measured_steps import build, samples
+from traces.runs.torch_runtimes.stage_modules import Stage
+from traces.zoo.networks import Decoder, Network, load
 
 SENTENCES = Network(
     build=lambda: Decoder(vocabulary=40, context=8, width=16, depth=2, heads=4), input_shape=(8,), vocabulary=40

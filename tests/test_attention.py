@@ -12,8 +12,11 @@ from simulator.workload import Geometry, Layer  # noqa: E402
 from traces.capture.command import capture  # noqa: E402
 from traces.capture.measurement_rounds import MeasurementRounds  # noqa: E402
 from traces.zoo.blocks import Attention  # noqa: E402
-from traces.zoo.networks import Network  # noqa: E402
-from traces.zoo.transformers import Decoder, vision_transformer  # noqa: E402
+from traces.zoo.networks import (  # noqa: E402
+    Decoder,
+    Network,
+    vision_transformer,
+)
 
 WIDTH, HEADS, POSITIONS, WORDS = 16, 4, 6, 11
 VIT = Network(

@@ -17,8 +17,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.taskgraph import Kind
-from traces.results.executions import write_execution
-from traces.results.observed_timeline import execution
+from traces.results.executions import execution, write_execution
 
 STAGES = 2
 PASSES = (

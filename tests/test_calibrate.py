@@ -25,11 +25,10 @@ from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster, read_runtime, write_cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import Synchronisation
-from traces.calibrate import command, contention, link_probe, links
+from traces.calibrate import command, link_probe, links
 from traces.calibrate.command import largest_sent_bytes
-from traces.calibrate.links import Measurement, apply, calibrate
-from traces.calibrate.measured_points import band_of, curve_of, sizes_to, typical_mean
-from traces.calibrate.shared_cores import CoreGroup, core_groups, notes, with_cores
+from traces.calibrate.links import CoreGroup, Measurement, apply, calibrate, core_groups, notes, with_cores
+from traces.calibrate.median_calibration import band_of, curve_of, sizes_to, typical_mean
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.link_shaping import Shaping
@@ -171,7 +170,7 @@ def test_a_cluster_whose_file_says_other_cores_is_corrected_and_says_so() -> Non
 
 def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     rested_s: list[float] = []
-    monkeypatch.setattr(contention, "compute", rested_s.append)
+    monkeypatch.setattr(link_probe, "compute", rested_s.append)
     for transfer_s in (0.0, 0.01, 1.0):
         link_probe._rest(transfer_s)
     assert rested_s == pytest.approx([0.005, 0.03, 0.05])
@@ -179,7 +178,7 @@ def test_links_rest_three_times_as_long_as_the_last_transfer_and_not_for_ever(mo
 
 def test_products_of_matrices_are_counted_as_they_are_made() -> None:
     over = iter([False, False, True])
-    per_s, seconds = contention._products(lambda start_s: next(over))
+    per_s, seconds = link_probe._products(lambda start_s: next(over))
     assert per_s * seconds == pytest.approx(3)
 
 
@@ -313,7 +312,7 @@ def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
 
     monkeypatch.setattr(command, "_on_ranks", measured)
     monkeypatch.setattr(command.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr("traces.calibrate.shared_cores.core_groups", lambda cores: ())
+    monkeypatch.setattr("traces.calibrate.links.core_groups", lambda cores: ())
     write_cluster(PAIR, tmp_path / "pair.yaml")
     out = tmp_path / "out.yaml"
     assert cli.main(["calibrate", str(tmp_path / "pair.yaml"), "--budget", budget, "-o", str(out)]) == 0

@@ -12,25 +12,24 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from simulator.files import read_profile
-from traces.capture.ranks import Ranks
+from traces.capture.median_profile import median_of_ranks, rank_of_torchrun
 
 RANK = """
 from dataclasses import replace
 from sys import argv
 from simulator.files import read_profile, write_profile
-from traces.capture.ranks import Ranks
+from traces.capture.median_profile import median_of_ranks, rank_of_torchrun
 
-ranks, profile = Ranks.of_torchrun(), read_profile("vgg_small")
-slower = 1.0 + 0.5 * ranks.number
+rank, profile = rank_of_torchrun(), read_profile("vgg_small")
+slower = 1.0 + 0.5 * rank
 layers = tuple(replace(layer, forward_s=slower * layer.forward_s) for layer in profile.layers)
-write_profile(ranks.median(replace(profile, layers=layers, step_s=0.1 * slower)), f"{argv[1]}/{ranks.number}.json")
+write_profile(median_of_ranks(replace(profile, layers=layers, step_s=0.1 * slower)), f"{argv[1]}/{rank}.json")
 """
 
 
 def test_without_torchrun_a_process_captures_alone() -> None:
     profile = read_profile("vgg_small")
-    ranks = Ranks.of_torchrun()
-    assert ranks.first and ranks.median(profile) is profile
+    assert rank_of_torchrun() == 0 and median_of_ranks(profile) is profile
 
 
 @pytest.mark.usefixtures("forked_python")

@@ -18,9 +18,12 @@ from simulator import cli  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Layer  # noqa: E402
-from traces.capture.command import capture, main  # noqa: E402
+from traces.capture.command import (  # noqa: E402
+    capture,
+    following,
+    main,
+)
 from traces.capture.measurement_rounds import MeasurementRounds  # noqa: E402
-from traces.capture.progress import following  # noqa: E402
 from traces.capture.recorded_steps import RECORDED  # noqa: E402
 from traces.zoo.networks import Network, NetworkInput, load  # noqa: E402
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from traces.capture import device_clocks  # noqa: E402
-from traces.capture.layer_times import Marks, Times  # noqa: E402
+from traces.capture.device_clocks import Marks, Times  # noqa: E402
 from traces.capture.timed_passes import TimedPasses  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 

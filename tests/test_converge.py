@@ -20,9 +20,8 @@ from simulator.convergence.curve_files import measured, read_curves
 from simulator.convergence.curves import Regime
 from simulator.errors import InputError, UnknownNameError
 from traces.convergence import datasets
-from traces.convergence.curve_measurement import converge
+from traces.convergence.curve_measurement import MOMENTUM_OF, Recipe, converge, delays, noises, train_stale
 from traces.convergence.datasets import Dataset
-from traces.convergence.stale_training import MOMENTUM_OF, Recipe, delays, noises, train_stale
 from traces.zoo.networks import Network, load
 
 torch.set_num_threads(1)  # operators this small only wait for each other's threads

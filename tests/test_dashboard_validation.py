@@ -24,7 +24,7 @@ from simulator.runtime import IDEAL
 from simulator.timeline import Timeline
 from simulator.workload import Profile
 from traces.results.executions import Execution, write_execution
-from traces.results.validation_cases import Case, LabNetwork
+from traces.results.validation_cases import Case, LabNetwork, with_habits_of
 from traces.results.validations import Overhead, Round, ValidatedRun, Validation, plan_path, timeline_path
 
 CASE = Case(model="small", network=LabNetwork(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
@@ -130,7 +130,7 @@ def stored_in(folder: Path, profile: Profile, slow: float) -> Stored:
     """A validation of one run in which the second layer's forward pass lasted `slow` seconds longer."""
     cluster = CASE.network.cluster([0, 1])
     plan = planned("pipeline", profile, cluster, judged=False, batch_size=8, microbatches=2)
-    predicted = run(profile, CASE.with_straggler(cluster), plan, runtime=CASE.with_habits(IDEAL))
+    predicted = run(profile, CASE.with_straggler(cluster), plan, runtime=with_habits_of(CASE.via, IDEAL))
     late = int(np.flatnonzero(predicted.graph.layer == 1)[0])
     end_s = predicted.timeline.end_s.copy()
     end_s[late] += slow

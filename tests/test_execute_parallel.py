@@ -197,13 +197,13 @@ def test_zero_3_keeps_a_slice_between_steps() -> None:
     script = script_named("fsdp")
     _, parameters, ranks = sharded(script)
     assert execution_of_ranks(ranks).steps_s and not any(value.isnan().any() for value in parameters.values())
-    (held,) = {len(bucket.devices) for bucket in script.buckets}
+    (held,) = {len(bucket.devices) for bucket in script.sharded.buckets}
     assert held == 4
     worker = Worker(script, 0, Threads(ThreadGroup(4), 0))
     alone = whole_parameters(script, [worker.shards.parameters])
     worker.close()
     kept = sum(int((~value.isnan()).sum()) for value in alone.values())
-    assert kept == pytest.approx(sum(value.numel() for value in alone.values()) / 4, abs=len(script.buckets))
+    assert kept == pytest.approx(sum(value.numel() for value in alone.values()) / 4, abs=len(script.sharded.buckets))
 
 
 @pytest.mark.parametrize(

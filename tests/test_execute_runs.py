@@ -33,7 +33,7 @@ from traces.lab.rank import Rank
 from traces.results.executions import read_execution, write_execution
 from traces.runs.executor.execute import all_reduce_groups, execution_of_ranks, random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_parts import Slot
+from traces.runs.executor.shard_operators import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
 

@@ -29,9 +29,9 @@ from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import Case, LabNetwork
 from traces.results.validations import Overhead, Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.ddp import run_ddp, shares_of
+from traces.runs.torch_runtimes.measured_steps import build, samples
 from traces.runs.torch_runtimes.stage_modules import cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.validation.measured_inputs import shaping_of
 from traces.zoo.networks import load
 

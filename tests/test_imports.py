@@ -14,7 +14,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.files import read_profile
 from simulator.network.catalogue import read_cluster
 from simulator.workload import Geometry
-from traces.imports._alignment import align
+from traces.imports._attribution import align
 from traces.imports._imported import ImportOptions
 from traces.imports._registry import formats, import_files, recognised
 

@@ -24,8 +24,7 @@ from traces.imports._imported import ImportOptions
 from traces.imports._recording import Work, read_recording
 from traces.imports._structure import structure
 from traces.imports.kineto import read, recognises
-from traces.zoo.networks import ZOO, Network
-from traces.zoo.transformers import Decoder, vision_transformer
+from traces.zoo.networks import ZOO, Decoder, Network, vision_transformer
 
 TRACES = {
     "resnet50-v100-step": ("resnet50", 32, "float32", 181),

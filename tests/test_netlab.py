@@ -20,7 +20,7 @@ from benchmarks import cpu_throttle
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
 from simulator.network.topologies import Wire, flat_switch, ring, two_tier
-from traces.calibrate.shared_cores import own_cores
+from traces.calibrate.link_probe import own_cores
 from traces.lab import namespaces
 from traces.lab.child_processes import dies_with, usable_cores
 from traces.lab.launch import launch

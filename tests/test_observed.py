@@ -16,8 +16,7 @@ from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.taskgraph import Kind, TaskGraph
-from traces.results.executions import Execution
-from traces.results.observed_timeline import ObservedTask, execution
+from traces.results.executions import Execution, ObservedTask, execution
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dashboard.state.validations import SHIPPED
 from simulator import files
-from traces.imports._alignment import align
+from traces.imports._attribution import align
 from traces.results.validations import ValidatedRun, Validation, summarised
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=12)

@@ -18,8 +18,8 @@ from simulator.network.catalogue import write_cluster
 from simulator.run import run
 from simulator.runtime import IDEAL
 from traces.results.executions import Execution, write_execution
-from traces.results.run_speed import error_at_run_speed, run_speeds, with_speeds
-from traces.results.validation_cases import Case, LabNetwork
+from traces.results.run_speed import error_at_run_speed, run_speeds
+from traces.results.validation_cases import Case, LabNetwork, with_habits_of, with_speeds
 from traces.results.validations import Overhead, plan_path, timeline_path
 
 CASE = Case(model="small", network=LabNetwork(ranks=2, mbit=1000), strategy="pipeline", via="execute", batch_size=8)
@@ -31,7 +31,7 @@ SPEEDS = st.floats(0.3, 3.0)
 
 def folder_of_run(folder: Path, machine: Cluster, task_overhead_s: float = 0.0) -> Path:
     """What a validation keeps of one run that happened on `machine` instead of on CLUSTER."""
-    runtime = replace(CASE.with_habits(IDEAL), task_overhead_s=task_overhead_s)
+    runtime = replace(with_habits_of(CASE.via, IDEAL), task_overhead_s=task_overhead_s)
     for part in ("profiles", "clusters", "overheads", "plans", "timelines"):
         (folder / part).mkdir(exist_ok=True)
     files.write_profile(PROFILE, folder / "profiles" / "small.json")
@@ -50,17 +50,17 @@ def folder_of_run(folder: Path, machine: Cluster, task_overhead_s: float = 0.0) 
 def test_devices_of_any_speed_leave_no_error(
     tmp_path_factory: pytest.TempPathFactory, first: float, second: float, task_overhead_s: float
 ) -> None:
-    machine = with_speeds(CLUSTER, np.array([first, second]))
+    machine = with_speeds(CLUSTER, [first, second])
     folder = folder_of_run(tmp_path_factory.mktemp("run"), machine, task_overhead_s)
     assert error_at_run_speed(folder, CASE) == pytest.approx(0.0, abs=1e-9)
 
 
 def test_what_the_network_did_stays(tmp_path: Path) -> None:
     slower = LabNetwork(ranks=2, mbit=1).cluster([0, 1])
-    machine = with_speeds(slower, np.array([0.5, 2.0]))
+    machine = with_speeds(slower, [0.5, 2.0])
     folder = folder_of_run(tmp_path, machine)
-    same_speed = run(PROFILE, with_speeds(CLUSTER, np.array([0.5, 2.0])), PLAN, runtime=CASE.with_habits(IDEAL))
-    actual = run(PROFILE, machine, PLAN, runtime=CASE.with_habits(IDEAL))
+    same_speed = run(PROFILE, with_speeds(CLUSTER, [0.5, 2.0]), PLAN, runtime=with_habits_of(CASE.via, IDEAL))
+    actual = run(PROFILE, machine, PLAN, runtime=with_habits_of(CASE.via, IDEAL))
     expected = same_speed.timeline.step_s / actual.timeline.step_s - 1
     assert expected < -1e-6
     assert error_at_run_speed(folder, CASE) == pytest.approx(expected, rel=1e-6)

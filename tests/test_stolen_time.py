@@ -16,7 +16,7 @@ from test_validate import made, outcome
 from benchmarks import validation as tables
 from simulator.timeline import Timeline
 from traces.calibrate.links import apply
-from traces.capture.stolen_time import StolenTime, largest, stolen_words
+from traces.capture.machine_settings import StolenTime, largest, stolen_words
 from traces.results.executions import Execution, read_execution, write_execution
 from traces.results.validations import ValidatedRun, Validation
 

@@ -24,8 +24,7 @@ from benchmarks.whole_parameters import whole_parameters
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets
-from traces.convergence.curve_measurement import trial
-from traces.convergence.stale_training import MOMENTUM_OF, Recipe
+from traces.convergence.curve_measurement import MOMENTUM_OF, Recipe, trial
 from traces.results.validation_cases import LabNetwork
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker

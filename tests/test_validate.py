@@ -27,6 +27,7 @@ from traces.capture.fx_steps import Trained, trace
 from traces.capture.median_profile import median_profile
 from traces.lab import namespaces
 from traces.results import validation_cases
+from traces.results.validation_cases import with_habits_of
 from traces.results.validations import Round, ValidatedRun, prediction_inputs, summarised
 from traces.runs.torch_runtimes.measured_steps import run_of_ranks
 from traces.runs.torch_runtimes.pipelining import run_pipeline
@@ -80,8 +81,8 @@ def test_conditions_slow_the_straggler_only() -> None:
     cluster = CASE.network.cluster([0, 1])
     assert replace(CASE, straggler=1).with_straggler(cluster).speeds == (1.0, 0.5)
     assert CASE.with_straggler(cluster).speeds == (1.0, 1.0)
-    assert replace(CASE, via="pipelining").with_habits(IDEAL).rendezvous
-    executed = replace(CASE, via="execute").with_habits(replace(TORCH_PIPELINING, pass_overhead_s=1e-3))
+    assert with_habits_of("pipelining", IDEAL).rendezvous
+    executed = with_habits_of("execute", replace(TORCH_PIPELINING, pass_overhead_s=1e-3))
     assert executed == replace(IDEAL, name=TORCH_PIPELINING.name)
 
 

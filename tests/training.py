@@ -24,7 +24,7 @@ from simulator.plan import Plan, Sharding
 from traces.capture.fx_steps import Trained
 from traces.runs.executor.execute import execution_of_ranks, random_batch
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_parts import Slot
+from traces.runs.executor.shard_operators import Slot
 from traces.runs.executor.worker import RankStep, Worker
 from traces.zoo.networks import Network
 

@@ -6,4 +6,6 @@ imports/      what others measured                        results/      what run
 library/      the profiles that ship                      validation/   predicted against actual runs
 curves/       convergence curves that ship                elastic/      devices that come and go
 lab/          processes on a shaped network               convergence/  training to an accuracy
+
+Import from the files themselves: processes that start with one of them need none of the others.
 """

@@ -25,7 +25,7 @@ from simulator.run import step_seconds
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
-from traces.results.observed_timeline import execution
+from traces.results.executions import execution
 
 JOB = "ST"
 GATHER = "params-all-gather"

@@ -12,7 +12,7 @@ from benchmarks.artefacts._aceso_tables import MIB, OperatorTable, all_gathers, 
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, ScalingPoint
-from traces.imports._text import shown
+from traces.imports._imported import shown
 
 _BYTES = 4
 _SIDE = 224

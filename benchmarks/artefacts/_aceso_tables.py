@@ -11,7 +11,7 @@ from benchmarks.artefacts._csv_rows import read_rows
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.workload import ScalingPoint
-from traces.imports._text import shown
+from traces.imports._imported import shown
 
 MIB = 1 << 20
 COLUMNS = ("forward-compute", "backward-compute", "input_size", "output_size", "weights", "activations")

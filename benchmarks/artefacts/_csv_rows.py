@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from simulator.errors import InputError
-from traces.imports._text import read_text
+from traces.imports._imported import read_text
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

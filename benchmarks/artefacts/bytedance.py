@@ -23,8 +23,7 @@ from benchmarks.artefacts._job_operations import BACKWARD, FORWARD, Operation, s
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
-from traces.results.executions import nearest_to_median
-from traces.results.observed_timeline import ObservedTask
+from traces.results.executions import ObservedTask, nearest_to_median
 
 AFTER_BACKWARD = ("layernorm-grads-all-reduce", "embedding-grads-all-reduce", "grads-reduce-scatter")
 OPTIMIZER = ("optimizer-clip-main-grad", "optimizer")
@@ -105,7 +104,7 @@ class RecordedJob:
         return max(each.end_s for each in self.steps[step])
 
     def observed(self, step: int) -> list[list[ObservedTask]]:
-        """By device, what its worker recorded of the plan's tasks, as `traces.results.observed_timeline` reads it."""
+        """By device, what its worker recorded of the plan's tasks, as `traces.results.executions` reads it."""
         ranks: list[list[ObservedTask]] = [[] for _ in range(self.replicas * self.stages)]
         for device, tasks in _by_worker(self.steps[step]).items():
             ranks[self.device(*device)] = list(self._tasks(*device, tasks))

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.artefacts._fx_table import FxLayer, FxNode, numbered, read_fx_layers
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
-from traces.imports._text import shown
+from traces.imports._imported import shown
 
 _SIZES = (("token_type", "type_vocab_size"), ("wpe", "n_positions"), ("position", "max_position_embeddings"))
 _OPT_OFFSET = 2

@@ -18,7 +18,7 @@ from typing import Any
 
 from simulator.errors import InputError
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
-from traces.imports._text import read_text
+from traces.imports._imported import read_text
 
 _LEAST_SAMPLES = 2
 _BYTES = 4

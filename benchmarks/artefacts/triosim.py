@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from benchmarks.artefacts._csv_rows import read_rows
 from simulator.errors import InputError
 from simulator.workload import Profile
-from traces.imports._alignment import align
-from traces.imports._text import shown
+from traces.imports._attribution import align
+from traces.imports._imported import shown
 
 if TYPE_CHECKING:
     from traces.imports._structure import Structure

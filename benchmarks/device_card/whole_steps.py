@@ -11,8 +11,8 @@ from torch import Tensor
 from traces.capture.device_clocks import Clock, clock_of
 from traces.capture.measurement_rounds import trained_on
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import draw
 from traces.zoo.networks import Network
+from traces.zoo.own_network import draw
 
 WARM_UP = 3
 

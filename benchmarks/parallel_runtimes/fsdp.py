@@ -35,9 +35,8 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
+from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, build, measure_steps, samples, steps_of_ranks
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import load
 
 

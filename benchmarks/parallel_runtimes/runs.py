@@ -41,8 +41,7 @@ from traces.lab.child_processes import usable_cores
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.validation_cases import LabNetwork, with_habits_of
-from traces.runs.torch_runtimes.measured_steps import MeasuredSteps
-from traces.runs.torch_runtimes.trained_network import build
+from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, build
 from traces.validation.measured_inputs import CALIBRATED_BYTES, capture_on_all_cores, on_all_cores
 from traces.zoo.networks import load
 

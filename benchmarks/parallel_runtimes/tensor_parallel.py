@@ -38,9 +38,8 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, measure_steps, steps_of_ranks
+from traces.runs.torch_runtimes.measured_steps import MeasuredSteps, build, measure_steps, samples, steps_of_ranks
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.blocks import Attention
 from traces.zoo.networks import load
 
@@ -83,7 +82,7 @@ def run_tensor_parallel(
 
 
 def transformer_splits(model: nn.Module, *, sequence: bool = False) -> dict[str, Split]:
-    """Megatron's splits of the blocks of traces/zoo/transformers.py; sequence: inside them positions are split.
+    """Megatron's splits of the blocks of traces/zoo/networks.py; sequence: inside them positions are split.
 
     Raises InputError where the network has no such blocks.
     """

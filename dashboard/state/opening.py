@@ -21,9 +21,8 @@ from simulator.network.catalogue import ClusterFile
 from simulator.readers._log import RunLog, read_log, steady
 from simulator.report.step_causes import NOT_ENOUGH, alone, beside, farthest_off, step_causes
 from simulator.units import format_time
-from traces.imports._aligned_ranks import align_ranks
+from traces.imports._aligned_ranks import align_ranks, answer, changed
 from traces.imports._imported import ImportOptions
-from traces.imports._rank_verdict import answer, changed
 from traces.imports._ranks import read_ranks
 from traces.imports._recorded_phases import read_phases
 from traces.imports._registry import import_files

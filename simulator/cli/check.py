@@ -153,7 +153,7 @@ def _check_ranks(args: argparse.Namespace) -> None:
 
 
 def _plain(aligned: AlignedRanks) -> dict[str, object]:
-    from traces.imports._rank_verdict import changes
+    from traces.imports._aligned_ranks import changes
 
     ranks = [
         {
@@ -178,7 +178,7 @@ def _plain(aligned: AlignedRanks) -> dict[str, object]:
 
 
 def _print_ranks(aligned: AlignedRanks) -> None:
-    from traces.imports._rank_verdict import answer, changed
+    from traces.imports._aligned_ranks import answer, changed
 
     say(*answer(aligned))
     print()

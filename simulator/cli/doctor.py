@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     with needing("torch", "doctor"):
+        from traces.capture import machine_settings
         from traces.lab import namespaces, shaped_network
         from traces.validation import doctor
     import partitioners
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
     profile = files.read_profile(args.profile)
     cluster, runtime = read_cluster(args.cluster), read_runtime(args.cluster)
-    here = doctor.device_here()
+    here = machine_settings.device_name()
     rule = f"it was measured on {profile.device}, and steps are taken on {here}; capture one here"
     require(alike(profile.device, here), "PROFILE", args.profile, rule)
     if other := unlike(cluster, f"CPU {here}"):

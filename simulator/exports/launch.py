@@ -33,8 +33,7 @@ def pinned(runtime: str) -> Pinned:
     """Of "megatron", "nanotron" or "torchtitan"."""
     text = (resources.files("simulator.exports") / "pinned" / f"{runtime}.json").read_text("utf-8")
     content = file_gate.json_content(text)
-    arguments = frozenset(content["arguments"].split())
-    return Pinned(runtime=content["runtime"], version=content["version"], arguments=arguments)
+    return Pinned(**{**content, "arguments": frozenset(content["arguments"].split())})
 
 
 LAUNCHED = ("megatron", "nanotron", "torchtitan", "fsdp2")

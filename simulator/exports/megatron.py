@@ -21,14 +21,13 @@ def check(plan: Plan, shape: PlanShape) -> None:
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     yield "Megatron trains the models that it defines; add their arguments"
-    if len(shape.stages) > 1:
-        sizes = {len(names) for names in shape.stages}
-        if len(sizes) > 1:
-            yield (
-                "Megatron gives every stage as many transformer layers; the plan's stages have "
-                + ", ".join(str(len(names)) for names in shape.stages)
-                + " layers of the profile"
-            )
+    sizes = [len(names) for names in shape.stages]
+    if len(set(sizes)) > 1:
+        counts = ", ".join(map(str, sizes))
+        yield (
+            f"Megatron gives every stage as many transformer layers; the plan's stages have {counts} layers of the "
+            "profile"
+        )
     if plan.states.stage > 1:
         yield f"Megatron's optimizer shares out its own state (stage 1); the plan is of stage {plan.states.stage}"
     if plan.synchronisation.half_precision:
@@ -57,19 +56,14 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     if plan.recomputed:
         recomputed = {name for segment in plan.recomputed for name in segment}
         whole = any(layer.parameter_bytes for layer in profile.layers if layer.name in recomputed)
-        arguments += (
-            ["--recompute-granularity full", "--recompute-method uniform", "--recompute-num-layers 1"]
-            if whole
-            else ["--recompute-granularity selective"]
-        )
+        arguments.append(f"--recompute-granularity {'full' if whole else 'selective'}")
+        arguments += ["--recompute-method uniform", "--recompute-num-layers 1"] * whole
     if plan.schedule == "interleaved":
         arguments.append(f"--num-virtual-stages-per-pipeline-rank {len(shape.stages) // workers}")
     if shape.data > 1 and plan.synchronisation.overlap:
         element_bytes = 2 if profile.dtype in ("bfloat16", "float16") else 4
-        arguments += [
-            "--overlap-grad-reduce",
-            f"--ddp-bucket-size {plan.synchronisation.bucket_bytes // element_bytes}",
-        ]
+        bucket = plan.synchronisation.bucket_bytes // element_bytes
+        arguments += ["--overlap-grad-reduce", f"--ddp-bucket-size {bucket}"]
     if profile.dtype == "bfloat16":
         arguments.append("--bf16")
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]

@@ -57,8 +57,7 @@ def _check(launch: Launch) -> None:
     if grid.chunks > 1 or grid.layout or grid.shard_group:
         raise InputError(
             f"chunks is {grid.chunks}, layout {grid.layout!r}, shard_group {grid.shard_group}: nanotron lays one "
-            f"stage on "
-            f"each device by itself and shares states over all replicas; take megatron"
+            "stage on each device by itself and shares states over all replicas; take megatron"
         )
     require(grid.expert == 1, "expert", grid.expert, "nanotron 0.4 lays its mesh out for 1; take megatron")
     if launch.precision != "bf16":

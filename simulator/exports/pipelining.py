@@ -18,9 +18,10 @@ SCHEDULES = {
     "1f1b": "1F1B",
     "interleaved": "Interleaved1F1B",
     "zero-bubble": "InterleavedZeroBubble",
-    "dataflow": "GPipe",
 }
-"""torch's name of each schedule that it has; layers on several devices without a schedule run as GPipe."""
+"""torch's name of each schedule that it has."""
+EXPORTED = {**SCHEDULES, "dataflow": "GPipe"}
+"""The same, and layers on several devices without a schedule, which run as GPipe."""
 BODY = """
 def train(options, rank, device):
     model = built().to(device)
@@ -59,8 +60,8 @@ def check(plan: Plan, shape: PlanShape) -> None:
     for names in shape.stages[1:]:
         if not any(_is_module(name) for name in names):
             raise InputError(f"plan: the stage of {names[0]!r} has no module where torch could cut; take fewer devices")
-    if plan.schedule not in SCHEDULES:
-        raise InputError(f"plan: schedule {plan.schedule!r} is none of torch's: {', '.join(SCHEDULES)}")
+    if plan.schedule not in EXPORTED:
+        raise InputError(f"plan: schedule {plan.schedule!r} is none of torch's: {', '.join(EXPORTED)}")
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
@@ -75,7 +76,7 @@ def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
     return (
         f"STARTS = {[_start(names) for names in shape.stages[1:]]}  # the first module of every stage but the first",
         f"HOMES = {[home[0] for home in shape.homes]}  # the process of each stage",
-        f"SCHEDULE = {SCHEDULES[plan.schedule]!r}",
+        f"SCHEDULE = {EXPORTED[plan.schedule]!r}",
     )
 
 

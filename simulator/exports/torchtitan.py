@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError, require
+from simulator.exports import pipelining
 from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
-SCHEDULES = {
-    "gpipe": "GPipe", "1f1b": "1F1B", "interleaved": "Interleaved1F1B", "zero-bubble": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-}  # fmt: skip
-
-
+SCHEDULES = {**pipelining.SCHEDULES, "zb-v": "ZBVZeroBubble"}
 CONFIGURATIONS = {
     "llama3-8b": ("llama3", "llama3_8b"), "llama3-70b": ("llama3", "llama3_70b"),
     "llama3-405b": ("llama3", "llama3_405b"), "qwen3-0.6b": ("qwen3", "qwen3_0_6b"),
@@ -24,6 +20,7 @@ CONFIGURATIONS = {
     "gpt-oss-120b": ("gpt_oss", "gpt_oss_120b"),
 }  # fmt: skip
 """The module and the configuration of each card that torchtitan has."""
+DEGREES = ("data_parallel_replicate", "data_parallel_shard", "tensor_parallel", "context_parallel", "pipeline_parallel")
 MODES = {"none": "none", "full": "full", "op": "selective"}
 """Its activation checkpointing by recomputation."""
 
@@ -50,16 +47,10 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
     """The script, to be completed by what it trains: torchtitan's module, its configuration, tokens of a sequence."""
     shard = (plan.states.group or shape.data) if plan.states.stage == 3 else 1  # replicas that share parameters out
     workers = len(set(shape.homes))
-    stages = (
-        [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] if workers > 1 else []
-    )
+    stages = [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] * (workers > 1)
     arguments = [
         f'torchrun --nproc-per-node {shape.devices} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',
-        f"--parallelism.data_parallel_replicate_degree {shape.data // shard}",
-        f"--parallelism.data_parallel_shard_degree {shard}",
-        f"--parallelism.tensor_parallel_degree {shape.tensor}",
-        f"--parallelism.context_parallel_degree {shape.context}",
-        f"--parallelism.pipeline_parallel_degree {workers}",
+        *_degrees(shape.data // shard, shard, shape.tensor, shape.context, workers),
         f"--training.num_tokens_per_microbatch_per_dp_rank $(({plan.microbatch_size // shape.data} * SEQUENCE))",
         f"--training.num_tokens_per_train_step $(({plan.batch_size} * SEQUENCE))",
         "--training.max_context_length $SEQUENCE",
@@ -79,6 +70,11 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
             "",
         ]
     )
+
+
+def _degrees(*degrees: int) -> list[str]:
+    """The options of replicas, shards of parameters, tensor, context and pipeline parallelism."""
+    return [f"--parallelism.{name}_degree {degree}" for name, degree in zip(DEGREES, degrees, strict=True)]
 
 
 def _modules(shape: PlanShape) -> list[list[str]]:
@@ -107,11 +103,7 @@ def command(launch: Launch) -> str:
     shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
     options = [
         f"{launch.torchrun} -m torchtitan.train --module {module} --config {configuration}",
-        f"--parallelism.data_parallel_replicate_degree {grid.data // shard}",
-        f"--parallelism.data_parallel_shard_degree {shard}",
-        f"--parallelism.tensor_parallel_degree {grid.tensor}",
-        f"--parallelism.context_parallel_degree {grid.context}",
-        f"--parallelism.pipeline_parallel_degree {grid.pipeline}",
+        *_degrees(grid.data // shard, shard, grid.tensor, grid.context, grid.pipeline),
         f"--training.max_context_length {card.sequence}",
         f"--training.num_tokens_per_microbatch_per_dp_rank {grid.microbatch * card.sequence}",
         f"--training.num_tokens_per_train_step {grid.batch * card.sequence}",
@@ -142,8 +134,7 @@ def _check_grid(launch: Launch) -> None:
     if grid.recomputation not in MODES or grid.layout:
         raise InputError(
             f"recomputation is {grid.recomputation}, layout {grid.layout!r}: torchtitan recomputes by operator or "
-            f"whole "
-            f"blocks, and splits stages by itself; take megatron"
+            "whole blocks, and splits stages by itself; take megatron"
         )
     require(grid.chunks <= 2, "chunks", grid.chunks, "torchtitan gives a device two stages; take chunks 2 or megatron")
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor

@@ -9,7 +9,7 @@ This folder is the registry: a file that does not start with "_" reads one runti
 from __future__ import annotations
 
 from simulator.errors import InputError
-from simulator.readers._source import Source, StartedRun, source_of
+from simulator.readers._source import StartedRun, source_of
 from simulator.registry import entries, load_entry
 
 __all__ = ["StartedRun", "read_configuration"]
@@ -28,11 +28,6 @@ def read_configuration(
         if reader.recognises(source):
             started: StartedRun = reader.read(source)
             return started
-    raise InputError(_unknown(source))
-
-
-def _unknown(source: Source) -> str:
-    seen = (
-        f"keys {', '.join(sorted(source.content)[:5])}" if source.content else f"script {source.script or 'of no name'}"
-    )
-    return f"{source.name}: {seen}: no runtime's; known: {', '.join(entries('simulator.readers'))}"
+    keys = ", ".join(sorted(source.content)[:5])
+    seen = f"keys {keys}" if source.content else f"script {source.script or 'of no name'}"
+    raise InputError(f"{source.name}: {seen}: no runtime's; known: {', '.join(entries('simulator.readers'))}")

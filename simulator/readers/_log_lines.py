@@ -70,23 +70,8 @@ _PARAMETERS = (
 )
 _SAVING = re.compile(r"sav(?:ing|ed).{0,40}checkpoint|checkpoint.{0,40}sav(?:ing|ed)", re.I)
 _EVALUATING = re.compile(r"^\W*(?:\[[^\]]*\]\s*)*(?:validation|validate|evaluat|running eval|'?eval_)", re.I)
-MARKS = (
-    "iter",
-    "step",
-    "tps",
-    "wps",
-    "token",
-    "sec",
-    "mfu",
-    "time",
-    "it]",
-    "param",
-    "heckpoint",
-    "valid",
-    "val",
-    "flop",
-)
-"""One of these is in every line that is worth a look."""
+MARKS = ("iter", "tps", "wps", "sec", "time", "it]", "param", "heckpoint", "val", "flop")
+"""One of these is in every line that is worth a look, or a word that may begin with a capital letter."""
 
 
 def worth_a_look(line: str) -> bool:

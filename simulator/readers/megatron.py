@@ -93,11 +93,8 @@ def _card(own: Options, source: Source) -> ModelCard:
     experts = own.count("num-experts", default=0)
     layers, sequence = own.count("num-layers"), own.count("seq-length", "encoder-seq-length")
     latent = _latent(own) if own.has("multi-latent-attention") else None
-    rotary = own.has("use-rotary-position-embeddings") or own.text("position-embedding-type") in (
-        "rope",
-        "none",
-        "alibi",
-    )
+    embedding = own.text("position-embedding-type")
+    rotary = own.has("use-rotary-position-embeddings") or embedding in ("rope", "none", "alibi")
     positions = own.count("max-position-embeddings", default=sequence)
     normed = own.has("qk-layernorm") and not latent
     dense = _dense_layers(own.text("moe-layer-freq"), layers) if experts else 0

@@ -29,7 +29,7 @@ from scipy.optimize import brentq, minimize_scalar  # type: ignore[import-untype
 from simulator import collectives, file_gate, files
 from simulator.cluster import Cluster
 from simulator.engine import simulate
-from simulator.errors import InputError, require_name
+from simulator.errors import InputError, require, require_name
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.one_line_parser import OneLineParser
 from simulator.plan import Synchronisation
@@ -90,11 +90,9 @@ def fit_one(measured: MeasuredStep, source: str, tier: str) -> float:
     """
     low, high = log(LEAST), log(MOST)
     fastest_s, slowest_s = (measured.step_s_at(source, tier, exp(x)) for x in (high, low))
-    if fastest_s == slowest_s:
-        where = f"{measured.profile.model} on {measured.devices} devices of {source}"
-        raise InputError(
-            f"tier is {tier}: the step of {where} does not depend on these links; name the tier it waits for"
-        )
+    where = f"{measured.profile.model} on {measured.devices} devices of {source}"
+    rule = f"the step of {where} does not depend on these links; name the tier it waits for"
+    require(fastest_s != slowest_s, "tier", tier, rule)
     if not fastest_s <= measured.step_s <= slowest_s:
         raise InputError(
             f"step_s is {measured.step_s} for {measured.profile.model} on {measured.devices} devices: with "
@@ -138,8 +136,8 @@ def _measured(row: dict[str, str], where: str, profile_of: Callable[[str], Profi
 
 def main(argv: Sequence[str]) -> int:
     """`shardscope calibrate CLUSTER --from CSV -o OUT.yaml`: fit, print, write the cluster."""
-    parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    plain = argparse.RawDescriptionHelpFormatter
+    parser = OneLineParser(prog="shardscope calibrate", description=__doc__, formatter_class=plain)
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
     parser.add_argument("--from", dest="csv", metavar="CSV", required=True, help="measured steps")
     parser.add_argument("--tier", metavar="NAME", default="inter", help="the links to fit (default inter)")

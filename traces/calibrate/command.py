@@ -18,7 +18,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from simulator import files, units
@@ -30,12 +29,10 @@ from simulator.lowering.step import lower
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.one_line_parser import OneLineParser, count, duration, positive
 from simulator.plan import Plan
-from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate import links
 from traces.calibrate.link_probe import measure
-from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, unsteady
+from traces.calibrate.median_calibration import STEADY, Calibration, median_calibration, sizes_to, unsteady
 from traces.calibrate.runtime_overheads import ddp_overhead_s, pass_cost, pass_overhead_s
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
@@ -80,14 +77,10 @@ def main(argv: Sequence[str]) -> int:
     if _speaks():
         measured, runtime = median_calibration([calibration for calibration, _ in passes])
         known = len(cluster.sources)
-        notes = [
-            *_figures_notes([calibration for calibration, _ in passes]),
-            _copies_note(median([s for _, s in passes])),
-        ]
-        where, *others = passes[0][0][0].sources[known:]
-        measured = replace(measured, sources=(*cluster.sources, where, *others, *notes))
-        write_cluster(measured, args.output, runtime)
-        _report(args.output, measured, runtime, known)
+        notes = [*passes[0][0][0].sources[known:], *_notes(passes)]
+        write_cluster(replace(measured, sources=(*cluster.sources, *notes)), args.output, runtime)
+        longer = f"a pass of torch's pipelines takes {runtime.pass_overhead_s * 1e3:.2f} ms more"
+        print(f"{args.output}: {'; '.join([*notes, longer])}")
     return 0
 
 
@@ -119,31 +112,23 @@ def _passes(cluster: Cluster, task: dict[str, Any], args: argparse.Namespace) ->
         time.sleep(REST_S)
 
 
-def _figures_notes(passes: Sequence[Calibration]) -> Iterator[str]:
-    """What was measured in the median, and how far the passes lie apart."""
-    _, runtime = median_calibration(passes)
+def _notes(passes: Sequence[tuple[Calibration, float]]) -> Iterator[str]:
+    """What was measured in the median, how far the passes lie apart, and what copies take."""
+    calibrations = [calibration for calibration, _ in passes]
+    _, runtime = median_calibration(calibrations)
     sent_s, received_s = runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte
     yield (
         f"the median of {len(passes)} pass(es): core time per byte sent {sent_s * 1e9:.2f} ns, received "
         f"{received_s * 1e9:.2f} ns; a round beside compute waits {runtime.busy_latency_s * 1e3:.2f} ms"
     )
-    if off := unsteady(passes):
+    if off := unsteady(calibrations):
         differ = ", ".join(f"{name} by {share:.0%}" for name, share in off.items())
         yield f"uncertain, as passes differ: {differ}; of links and collectives it is in every interval of a step"
 
-
-def _report(path: str, measured: Cluster, runtime: Runtime, known: int) -> None:
-    lines = [
-        *measured.sources[known:],
-        f"a pass of torch's pipelines takes {runtime.pass_overhead_s * 1e3:.2f} ms more",
-    ]
-    print(f"{path}: {'; '.join(lines)}")
-
-
-def _copies_note(s_per_byte: float) -> str:
-    return (
-        f"DistributedDataParallel copies gradients in {s_per_byte * 1e9:.2f} ns per byte unless "
-        f"gradient_as_bucket_view is set: --compression 1 --compression-cost {s_per_byte * 1e9:.2g}s (a GB) predicts it"
+    copied_ns = median([s_per_byte for _, s_per_byte in passes]) * 1e9
+    yield (
+        f"DistributedDataParallel copies gradients in {copied_ns:.2f} ns per byte unless "
+        f"gradient_as_bucket_view is set: --compression 1 --compression-cost {copied_ns:.2g}s (a GB) predicts it"
     )
 
 
@@ -169,7 +154,7 @@ def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
 
 def _check_place(cluster: Cluster) -> None:
     """Raise InputError where this machine is to stand for devices that it does not have."""
-    here = machine_settings.device_name(torch.device("cpu"), 1)
+    here = machine_settings.device_name()
     if "TORCHELASTIC_RUN_ID" not in os.environ and (other := unlike(cluster, f"CPU {here}")):
         raise InputError(
             f"cluster is {cluster.name}: its devices are {', '.join(other)}, and what is measured here is {here}; "

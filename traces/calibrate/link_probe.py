@@ -13,6 +13,13 @@ the kernel's next tick, up to 4 ms later. A ping-pong over one connection meets 
 took 0.05 or 2 ms), a message to a rank that waits for it hardly ever, an all-reduce as often in a step as here.
 
 A size is measured again while its times lie apart, as they do there and on a machine whose cores others take at times.
+
+What communication and compute take from each other on a rank is core time per byte, and how long a round waits. That
+core time is what compute loses, not what this process is charged with: interrupts, timers of the kernel's traffic
+shaping and emptied caches are nobody's processor time, and on small machines they are more than half of it. A loop of
+small matrix products counts how fast it goes alone and how fast beside a transfer.
+
+    lost seconds = duration - products done / products per second alone
 """
 
 from __future__ import annotations
@@ -22,14 +29,17 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from traces.calibrate import contention, shared_cores
+from traces.calibrate.median_calibration import typical_mean
+from traces.capture.machine_settings import StolenTime
 from traces.capture.measurement_rounds import median, spread
-from traces.capture.stolen_time import StolenTime
+from traces.lab.child_processes import usable_cores
 from traces.lab.rank import Rank
 
 MEASURED_S = 0.2
@@ -43,6 +53,14 @@ LONGEST_MEASURED_S = 1.0
 RESTS, SHORTEST_REST_S, LONGEST_REST_S = 3.0, 5e-3, 0.05
 """How many times as long as the last transfer the links rest, within these: at least longer than a kernel's tick, so
 that the other rank waits, and its word that it does has been read."""
+STREAM_S = 0.15
+"""About how long a stream lasts."""
+ALONE_S = 0.05
+REPEATS = 7
+SIDE = 128
+"""Of the matrices: 64 KiB each, which a core's own cache holds."""
+BUSY_BYTES = (1 << 18, 1 << 20)
+"""Sizes of the all-reduces beside compute. The wait of a round shows where the transfer itself is short."""
 
 
 def measure(
@@ -73,17 +91,23 @@ def measure(
             taken = [_collective(name, group, count, size, _repeats(2 * size, slowest)) for size in sizes]
             times[name].append(taken if rank.number < count else [])
     rank.doing("an all-reduce beside compute")
-    waits = contention.round_waits(rank, [_repeats(4 * size, slowest) for size in contention.BUSY_BYTES])
+    waits = round_waits(rank, [_repeats(4 * size, slowest) for size in BUSY_BYTES])
     rank.doing("a stream beside compute")
-    lost = contention.lost_seconds_per_byte(rank, min(slowest, 1e9))
+    lost = lost_seconds_per_byte(rank, min(slowest, 1e9))
     return {
         "messages": messages,
         "collectives": times,
         "round_waits_s": waits,
         "lost_s_per_byte": lost,
-        "cores": shared_cores.own_cores(),
+        "cores": own_cores(),
         "stolen_share": stolen.share(),
     }
+
+
+def own_cores() -> tuple[str, list[int]]:
+    """This machine, and the cores that this process may use."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else "", usable_cores()
 
 
 def _repeats(size_bytes: int, bytes_per_s: float) -> int:
@@ -156,7 +180,7 @@ def _collective(name: str, group: Any, count: int, size: int, repeats: int) -> l
 
 def _rest(transfer_s: float) -> None:
     """Compute while the links rest from a transfer that took so long."""
-    contention.compute(min(max(RESTS * transfer_s, SHORTEST_REST_S), LONGEST_REST_S))
+    compute(min(max(RESTS * transfer_s, SHORTEST_REST_S), LONGEST_REST_S))
 
 
 def _prepared(name: str, group: Any, count: int, size: int) -> Callable[[], Any]:
@@ -167,3 +191,70 @@ def _prepared(name: str, group: Any, count: int, size: int) -> Callable[[], Any]
     if name == "reduce_scatter":
         return partial(dist.reduce_scatter_tensor, part, whole, group=group)
     return partial(dist.all_reduce, torch.zeros(max(size // 4, 1)), group=group)
+
+
+def lost_seconds_per_byte(rank: Rank, bytes_per_s: float) -> list[float]:
+    """Core seconds that each byte of a stream from rank 0 to rank 1 takes, of each repetition; empty elsewhere.
+
+    Never less than the processor time that this process's other threads are charged with.
+    """
+    tensor = torch.zeros(max(1, int(STREAM_S * bytes_per_s)), dtype=torch.uint8)
+    lost = []
+    for repeat in range(REPEATS + 1):
+        dist.barrier()
+        if rank.number > 1:
+            continue
+        alone_per_s = _products(lambda start_s: time.perf_counter() - start_s > ALONE_S)[0]
+        charged_s = _others_s()
+        work = dist.isend(tensor, 1) if rank.number == 0 else dist.irecv(tensor, 0)
+        # gloo's messages end in wait() only, which therefore runs beside the products
+        waiting = Thread(target=work.wait)  # type: ignore[union-attr]
+        waiting.start()
+        per_s, taken_s = _products(lambda _, waiting=waiting: not waiting.is_alive())  # type: ignore[misc]
+        charged_s = _others_s() - charged_s
+        if repeat:
+            lost.append(max(taken_s * (1 - per_s / alone_per_s), charged_s, 0.0) / tensor.numel())
+    return lost
+
+
+def round_waits(rank: Rank, repeats: Sequence[int]) -> list[float]:
+    """Seconds by which each round of an all-reduce takes longer where all ranks compute; a figure for each repetition.
+
+    repeats: how often each of BUSY_BYTES is measured.
+    """
+    waits = []
+    for size, count in zip(BUSY_BYTES, repeats, strict=True):
+        tensor, idle_s, busy_s = torch.zeros(size // 4), [], []
+        for _ in range(count + 1):
+            dist.barrier()
+            start_s = time.perf_counter()
+            dist.all_reduce(tensor)
+            idle_s.append(time.perf_counter() - start_s)
+            dist.barrier()
+            work = dist.all_reduce(tensor, async_op=True)
+            busy_s.append(_products(lambda _, work=work: work.is_completed())[1])  # type: ignore[misc]
+        usual_s = typical_mean(idle_s[1:])
+        waits += [(seconds - usual_s) / (2 * (rank.ranks - 1)) for seconds in busy_s[1:]]
+    return waits
+
+
+def compute(seconds: float) -> None:
+    """Multiply matrices for so long."""
+    _products(lambda start_s: time.perf_counter() - start_s >= seconds)
+
+
+def _others_s() -> float:
+    """Processor seconds of this process's other threads."""
+    return time.process_time() - time.thread_time()
+
+
+def _products(done: Callable[[float], Any]) -> tuple[float, float]:
+    """Products per second, and the seconds, until `done` says so of the start."""
+    factor = torch.zeros(SIDE, SIDE)
+    count, start_s = 0, time.perf_counter()
+    while True:
+        torch.mm(factor, factor)
+        count += 1
+        if done(start_s):
+            taken_s = time.perf_counter() - start_s
+            return count / taken_s, taken_s

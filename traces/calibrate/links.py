@@ -9,6 +9,10 @@
     pass         by how much passes over a stage take longer in torch's pipelines, on the first two devices
 
 Links of equal tier, bandwidth and latency are alike: one pair of devices is measured for every kind of route.
+
+Which devices compute on the same cores of the same machine is found out, too, whatever the cluster's file says of their
+hosts. A machine is known by its kernel's boot id, so that network namespaces and containers of one machine are one.
+Ranks that may use a core in common share all cores that any of them may use.
 """
 
 from __future__ import annotations
@@ -20,16 +24,13 @@ from datetime import UTC, datetime
 from itertools import permutations
 from typing import Any
 
-import torch
-
 from simulator.cluster import Cluster, Link
 from simulator.errors import require
 from simulator.runtime import TORCH_PIPELINING, Runtime
-from traces.calibrate import shared_cores
-from traces.calibrate.measured_points import Points, band_of, curve_of, typical_mean
+from traces.calibrate.median_calibration import Points, band_of, curve_of, typical_mean
 from traces.capture import machine_settings
+from traces.capture.machine_settings import largest, stolen_words
 from traces.capture.measurement_rounds import spread
-from traces.capture.stolen_time import largest, stolen_words
 from traces.lab.launch import launch
 from traces.lab.shaped_network import Lab
 
@@ -51,7 +52,7 @@ class Measurement:
     send_s_per_byte: float
     receive_s_per_byte: float
     round_wait_s: float
-    cores: Sequence[shared_cores.CoreGroup] = ()
+    cores: Sequence[CoreGroup] = ()
     stolen_share: float | None = None
 
 
@@ -103,7 +104,7 @@ def apply(cluster: Cluster, measurement: Measurement, where: str) -> tuple[Clust
         collectives={**cluster.collectives, **curves},
         sources=(*cluster.sources, *_sources(cluster, measurement, where)),
     )
-    return shared_cores.with_cores(measured, measurement.cores) if measurement.cores else measured, runtime
+    return with_cores(measured, measurement.cores) if measurement.cores else measured, runtime
 
 
 def probe_arguments(
@@ -159,7 +160,7 @@ def measurement_of_ranks(task: Mapping[str, Any], by_rank: Sequence[Mapping[str,
         send_s_per_byte=typical_mean(by_rank[0]["lost_s_per_byte"]),
         receive_s_per_byte=typical_mean(by_rank[1]["lost_s_per_byte"]),
         round_wait_s=max(typical_mean([wait for each in by_rank for wait in each["round_waits_s"]]), 0.0),
-        cores=shared_cores.core_groups([each["cores"] for each in by_rank]),
+        cores=core_groups([each["cores"] for each in by_rank]),
         stolen_share=largest(each["stolen_share"] for each in by_rank),
     )
 
@@ -192,12 +193,58 @@ def _learn(cluster: Cluster, pair: tuple[int, int], points: Points, kinds: dict[
 
 
 def _sources(cluster: Cluster, measurement: Measurement, where: str) -> tuple[str, ...]:
-    cpu = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(cpu).items())
     largest = max(points[-1][0] for points in measurement.messages.values())
     measured = (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name(cpu, 1)} per rank, "
-        f"{os.cpu_count()} cores in all; {versions}; means of up to {largest / 1e6:.3g} MB"
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where}, gloo, {machine_settings.device_name()} per rank, "
+        f"{os.cpu_count()} cores in all; {machine_settings.versions()}; means of up to {largest / 1e6:.3g} MB"
     )
     stolen = stolen_words(measurement.stolen_share)
-    return measured, *([stolen] if stolen else []), *shared_cores.notes(cluster, measurement.cores)
+    return measured, *([stolen] if stolen else []), *notes(cluster, measurement.cores)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreGroup:
+    """Ranks of one machine that share `cores` cores."""
+
+    ranks: tuple[int, ...]
+    cores: int
+
+
+def core_groups(by_rank: Sequence[tuple[str, Sequence[int]]]) -> list[CoreGroup]:
+    """The groups of ranks, each given by its machine and the cores that it may use; together they hold every rank."""
+    groups: list[tuple[str, set[int], list[int]]] = []
+    for rank, (machine, cores) in enumerate(by_rank):
+        joined = [group for group in groups if group[0] == machine and group[1] & set(cores)]
+        groups = [group for group in groups if group not in joined]
+        shared = set(cores).union(*(group[1] for group in joined))
+        groups.append((machine, shared, sorted([rank, *(r for group in joined for r in group[2])])))
+    return [CoreGroup(ranks=tuple(ranks), cores=len(cores)) for _, cores, ranks in sorted(groups, key=lambda g: g[2])]
+
+
+def with_cores(cluster: Cluster, groups: Sequence[CoreGroup]) -> Cluster:
+    """`cluster` whose devices share cores as its ranks do. A group keeps the host that its first device has."""
+    devices, cores = list(cluster.devices), {}
+    for group in groups:
+        host = devices[group.ranks[0]].host
+        while host in cores:  # ranks of one host that share no core compute on hosts of their own
+            host += "'"
+        cores[host] = float(group.cores)
+        for rank in group.ranks:
+            devices[rank] = replace(devices[rank], host=host)
+    return replace(cluster, devices=tuple(devices), host_cores=cores)
+
+
+def notes(cluster: Cluster, groups: Sequence[CoreGroup]) -> list[str]:
+    """What a reader of `cluster` should know of its cores: more ranks than cores, or other cores than it says."""
+    lines = []
+    for group in groups:
+        names = f"ranks {', '.join(map(str, group.ranks))}" if len(group.ranks) > 1 else f"rank {group.ranks[0]}"
+        if len(group.ranks) > group.cores:
+            lines.append(
+                f"{names} share {group.cores} cores of one machine: they compute in turns, and so does a prediction"
+            )
+        hosts = list(dict.fromkeys(cluster.devices[rank].host for rank in group.ranks))
+        stated = sum(cluster.host_cores.get(host, 0.0) for host in hosts)
+        if stated and stated != group.cores:
+            lines.append(f"{', '.join(hosts)} had {stated:g} cores in the cluster's file; {names} have {group.cores}")
+    return lines

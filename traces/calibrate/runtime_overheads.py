@@ -37,11 +37,10 @@ from traces.runs.executor.execute import random_batch
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.transport import Alone
 from traces.runs.executor.worker import Worker
-from traces.runs.torch_runtimes.pipeline_stage import Stage
+from traces.runs.torch_runtimes.measured_steps import build, samples
 from traces.runs.torch_runtimes.pipelining import loss_of
-from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.stage_modules import Stage, cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import build, samples
 from traces.zoo.networks import Network, load
 
 WARMUP = 3
@@ -70,9 +69,9 @@ def pass_cost(
     colder after the wait. group: of these two ranks, by default the default one. Raises UnknownNameError when the
     network is not in the zoo, InputError when it has one layer.
     """
-    network, cpu, homes = load(profile.model), torch.device("cpu"), [0, 1]
+    network, homes = load(profile.model), [0, 1]
     stages, observer = _parts(profile), TaskObserver(rank, [layer.name for layer in profile.layers])
-    with machine_settings.settings(1, profile.dtype, 0, cpu):
+    with machine_settings.settings(dtype=profile.dtype):
         stage = Stage(cut(trace(Trained(network.build())), stages, observer), rank, homes, observer, group)
         loss = partial(observer.call, stages[1][-1], loss_of(Loss()))
         microbatches = min(MICROBATCHES, profile.batch_size)
@@ -188,7 +187,7 @@ def task_overhead_s(profile: Profile, *, repeats: int = 15) -> float:
         network=network,
     )
     overheads_s = []
-    with machine_settings.settings(1, profile.dtype, 0, cpu):
+    with machine_settings.settings(dtype=profile.dtype):
         rounds = MeasurementRounds(network, cpu, profile.batch_size, torch.float32, ())
         worker = Worker(script, 0, Alone())
         batch = random_batch(script)

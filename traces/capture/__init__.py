@@ -1,34 +1,19 @@
 """Measuring a network layer by layer on this machine: `python -m traces.capture`.
 
-channel_fractions   a layer with a fraction of its output channels, as a device that holds a channel shard would run
-                    it
-checkpointed_call   activation checkpointing: modules that keep only their inputs, and run again in their backward
-                    pass
+channel_fractions   a layer with a fraction of its channels, as a device that holds a channel shard would run it
+checkpointed_call   activation checkpointing: modules that keep their inputs alone, and run again in their backward pass
 command             measure a network layer by layer on this machine
-device_clocks       clocks that time what a device does, step by step, without slowing it down
-function_group      several recorded functions as one: it is called with what they read and returns what others read
-                    of them
+device_clocks       clocks that time what a device does, step by step, without slowing it down; layers' times
 doubts              why the layers of a capture do not add up to its step, and what to do about it
 fx_steps            a network as a list of steps that can be run, timed and differentiated one by one
 layer_geometry      what kind of layer a step is, and what part of its input a part of its output needs
-layer_survey        what can be known of a network's layers without timing them: shapes, sizes, geometry, joins,
-                    saved storage
-layer_times         seconds of a network's layers in one pass, from instants marked on a clock while it ran
-machine_settings    the machine that a profile is captured on: its name, its software, and settings that are put
-                    back afterwards
+layer_survey        what is known of layers without timing them: shapes, sizes, geometry, joins, saved storage
+machine_settings    the machine: its name, software, settings that are put back, and core time that its host took
 measurement_rounds  rounds of measurement over one network, and the layers that their medians make
-median_profile      several captures of one network as one profile
-module_tracer       torch.fx as capture uses it: which modules are whole, what they are called, and what their nodes
-                    call
+median_profile      several captures of one network as one profile, also those of processes at once
+module_tracer       torch.fx as capture uses it: which modules are whole, their names, and what their nodes call
 momentum_sgd        stochastic gradient descent with momentum, as torch.optim.SGD does it by default
-network_inputs      what a network reads: random data for it, of one tensor or of several, by position and by keyword
-progress            a line on the terminal that says how far a measurement is and how long it will take
-ranks               a capture by several processes at once, started by torchrun: what they measured as one profile
-recorded_calls      a network's calls as they happen while it runs once on example data: any Python, any containers,
-                    no tracing
-recorded_steps      recorded calls as steps: modules are steps, and the functions between two of them are one step
-                    together
-stolen_time         the share of core time that the host of a virtual machine took for others, as the kernel
-                    counts it
+recorded_calls      a network's calls while it runs once on example data: any Python, any containers, no tracing
+recorded_steps      recorded calls as steps: modules, and the functions between two of them as one, compiled
 timed_passes        whole training steps, run layer by layer and timed in place
 """

@@ -101,7 +101,11 @@ def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tu
         like = {"device": first.device, "dtype": first.dtype}
     match module:
         case nn.Conv1d() | nn.Conv2d() | nn.Conv3d():
-            return _narrow_convolution(module, fraction, like)
+            grouped = module.groups > 1
+            inputs = _part(module.in_channels, fraction) if grouped else module.in_channels
+            groups = _part(module.groups, fraction) if grouped else 1
+            channels = inputs, _part(module.out_channels, fraction)
+            return _convolution_like(module, *channels, groups, module.bias is not None, like), grouped
         case _ if module is not None and is_transposed_linear(module):
             return type(module)(_part(module.nf, fraction), module.nx).to(**like), False  # type: ignore[arg-type]
         case nn.Linear():
@@ -138,14 +142,6 @@ def _reading_call(step: TracedStep, fraction: Fraction) -> nn.Module:
         case _ if is_transposed_linear(module):
             return type(module)(module.nf, _part(module.nx, fraction)).to(**like)  # type: ignore[arg-type]
     raise _Indivisible
-
-
-def _narrow_convolution(module: _ConvNd, fraction: Fraction, like: Mapping[str, Any]) -> tuple[nn.Module, bool]:
-    grouped = module.groups > 1
-    inputs = _part(module.in_channels, fraction) if grouped else module.in_channels
-    groups = _part(module.groups, fraction) if grouped else 1
-    outputs, bias = _part(module.out_channels, fraction), module.bias is not None
-    return _convolution_like(module, inputs, outputs, groups, bias, like), grouped
 
 
 def _convolution_like(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -54,9 +54,8 @@ def watched(clock: Clock | None) -> Iterator[Recomputation]:
         def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
             return checkpoint.checkpoint(function, *args, use_reentrant=False, preserve_rng_state=preserve)
 
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(checkpoint, GENERATOR, generated))
-        stack.enter_context(mock.patch.object(checkpoint, REENTRANT, NotReentrant))
+    hooks: dict[str, Any] = {GENERATOR: generated, REENTRANT: NotReentrant}
+    with mock.patch.multiple(checkpoint, **hooks):
         yield watch
 
 

@@ -24,7 +24,7 @@ it, at every batch size (measurement_rounds.py); notes say by how much they were
   turns within every round, so that a clock that drifts hits all alike.
 
 Processes of torchrun (`torchrun --nproc-per-node 2 -m traces.capture ...`) measure at the same time, as the ranks of a
-run share caches and memory, and the first writes the median of all (ranks.py).
+run share caches and memory, and the first writes the median of all (median_profile.py).
 
 On a CPU with glibc, tensors above 32 MB go back to the system when they die, and each new one costs page faults.
 MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 in the environment keeps them, as a GPU's allocator does;
@@ -37,9 +37,11 @@ import argparse
 import datetime
 import os
 import shlex
+import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, log
@@ -49,14 +51,13 @@ from typing import TextIO
 from simulator.errors import require, require_count
 from simulator.files import check_writable, write_profile
 from simulator.one_line_parser import OneLineParser, count, duration, whole
-from simulator.units import format_time
+from simulator.units import format_duration, format_time
 from simulator.workload import Profile
 from traces.capture import machine_settings
 from traces.capture.doubts import doubt
 from traces.capture.measurement_rounds import MeasurementRounds, median, spread
+from traces.capture.median_profile import median_of_ranks, rank_of_torchrun
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
-from traces.capture.progress import following
-from traces.capture.ranks import Ranks
 from traces.zoo.networks import ZOO, Network, NetworkInput, load
 from traces.zoo.own_network import add_input_arguments
 
@@ -64,17 +65,21 @@ MOST_SERIES = 3
 AGAIN_WITHIN_S = 300.0
 """A disturbed series is measured again as often, if this much time has not passed."""
 FRACTIONS = (Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
+QUIET_S = 2.0
+"""What takes less needs no line."""
+LINE_EVERY_S = 30.0
+"""How often a file or a pipe gets a line; a terminal's is written over."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line; returns the exit code 0. Raises ShardscopeError or OSError, and SystemExit for its options."""
     argv = sys.argv[1:] if argv is None else argv
     options = vars(parser().parse_args(argv))
-    output, ranks = options.pop("output"), Ranks.of_torchrun()
+    output, rank = options.pop("output"), rank_of_torchrun()
     check_writable(output)
     command = "python -m traces.capture " + shlex.join(argv)
-    profile = ranks.median(capture(**options, command=command, progress=sys.stderr if ranks.first else None))
-    if ranks.first:
+    profile = median_of_ranks(capture(**options, command=command, progress=None if rank else sys.stderr))
+    if rank == 0:
         write_profile(profile, output)
         print(summary(profile))
     return 0
@@ -197,3 +202,35 @@ def parser() -> argparse.ArgumentParser:
     add_input_arguments(parser)
     parser.add_argument("--seed", type=whole, default=0, help="of inputs and parameters (default 0)")
     return parser
+
+
+@contextmanager
+def following(stream: TextIO | None, subject: str, ends_s: float = inf) -> Iterator[Callable[[int, int], None] | None]:
+    """What to call with (rounds done, rounds in all) after each; None without a stream. ends_s: by time.monotonic, when
+    rounds end at the latest."""
+    if stream is None:
+        yield None
+        return
+    began, written_at = time.monotonic(), -LINE_EVERY_S
+
+    def follow(done: int, rounds: int) -> None:
+        nonlocal written_at
+        now = time.monotonic()
+        left_s = min((now - began) / done * (rounds - done), max(ends_s - now, 0.0))
+        terminal = stream.isatty()
+        if now - began + left_s < QUIET_S or (not terminal and now - written_at < LINE_EVERY_S):
+            return
+        written_at = now
+        text = f"measuring {subject}: round {done} of {rounds}, about {format_duration(left_s)} left"
+        stream.write(f"\r{text[: _width()]:{_width()}}" if terminal else f"{text}\n")
+        stream.flush()
+
+    try:
+        yield follow
+    finally:
+        if stream.isatty() and written_at > 0:
+            stream.write("\r" + " " * _width() + "\r")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns - 1

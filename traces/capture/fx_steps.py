@@ -10,6 +10,7 @@ import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, cast
 
 import torch
@@ -18,7 +19,7 @@ from torch.fx.node import map_aggregate, map_arg
 
 from simulator.errors import InputError
 from traces.capture.module_tracer import LayerNames, ModuleTracer, call_of
-from traces.capture.network_inputs import Data, NetworkInputs, data_tensors
+from traces.zoo.own_network import Data, NetworkInputs, data_tensors
 
 
 def trace(trained: Trained) -> list[TracedStep]:
@@ -169,7 +170,7 @@ def ready(
         value = change(item) if change else item
         if not value.needs_grad:
             return value.tensor
-        boundary = _Boundary.apply(_token(value.tensor), value.tensor)  # type: ignore[no-untyped-call]
+        boundary = _Boundary.apply(_token(value.tensor.device), value.tensor)  # type: ignore[no-untyped-call]
         arguments.edges.append(torch.autograd.graph.get_gradient_edge(boundary))
         arguments.origins.append((value.layer, value.position))
         return boundary
@@ -278,11 +279,7 @@ class _Boundary(torch.autograd.Function):
         return None, None
 
 
-_TOKENS: dict[torch.device, Tensor] = {}
-
-
-def _token(tensor: Tensor) -> Tensor:
+@cache
+def _token(device: torch.device) -> Tensor:
     """Some tensor that requires a gradient, so that the boundary's output does."""
-    if tensor.device not in _TOKENS:
-        _TOKENS[tensor.device] = torch.zeros((), device=tensor.device, requires_grad=True)
-    return _TOKENS[tensor.device]
+    return torch.zeros((), device=device, requires_grad=True)

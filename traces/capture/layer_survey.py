@@ -30,8 +30,8 @@ from traces.capture.fx_steps import (
     tensors,
 )
 from traces.capture.layer_geometry import CHANNELS_LAST, CHANNELS_SECOND, describe, keeps_axes
-from traces.capture.network_inputs import Data
 from traces.zoo.blocks import QueryKeyValueAttention
+from traces.zoo.own_network import Data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,9 @@ def survey(
             if next(tensors(result), None) is not None:
                 if watch.regions:  # it keeps its inputs, which no hook sees
                     saved.keep_all((arguments.args, arguments.kwargs))
-                axes.append(_sequence_axis(step, environment, axes))
-                layer = _layer(step, arguments, result, _producers(step, environment, layers), axes[-1], owners)
+                read = _layers_read(step, environment)
+                axes.append(_sequence_axis(step, read, axes))
+                layer = _layer(step, arguments, result, tuple(layers[i].name for i in read), axes[-1], owners)
                 for (reading, fraction), forms in narrowed.items():
                     form = narrow(step, layer.geometry, environment, fraction, result, axes[-1], reading)
                     if form is not None:
@@ -122,29 +123,21 @@ def shape_of(tensor: Tensor, of_sequences: int = 2) -> tuple[int, int, int]:
     return int(tensor.shape[axis]), int(sides[0]), math.prod(sides[1:])
 
 
-def _sequence_axis(step: TracedStep, environment: Environment, axes: Sequence[int]) -> int:
+def _sequence_axis(step: TracedStep, read: Sequence[int], axes: Sequence[int]) -> int:
     """Where a sequence that the step makes has its channels: second for 1-dimensional convolutions and what follows."""
     if isinstance(step.module, CHANNELS_SECOND):
         return 1
     if isinstance(step.module, CHANNELS_LAST):
         return 2
+    return 1 if any(axes[layer] == 1 for layer in read) and keeps_axes(step) else 2
+
+
+def _layers_read(step: TracedStep, environment: Environment) -> list[int]:
+    """The layers whose outputs the step reads, in the order of its arguments; not the training data."""
     read: list[int] = []
     for node in step.node.all_input_nodes:
         map_aggregate(environment[node], lambda item: read.append(item.layer) if isinstance(item, Value) else None)
-    return 1 if any(layer >= 0 and axes[layer] == 1 for layer in read) and keeps_axes(step) else 2
-
-
-def _producers(step: TracedStep, environment: Environment, layers: Sequence[Layer]) -> tuple[str, ...]:
-    """Names of the layers whose outputs the step reads, in the order of its arguments; not the training data."""
-    read: dict[str, None] = {}
-
-    def visit(item: Any) -> None:
-        if isinstance(item, Value) and item.layer >= 0:
-            read[layers[item.layer].name] = None
-
-    for node in step.node.all_input_nodes:
-        map_aggregate(environment[node], visit)
-    return tuple(read)
+    return [layer for layer in dict.fromkeys(read) if layer >= 0]
 
 
 def _bytes(tensor: Tensor) -> int:

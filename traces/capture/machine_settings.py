@@ -1,4 +1,10 @@
-"""The machine that a profile is captured on: its name, its software, and settings that are put back afterwards."""
+"""The machine that a profile is captured on: its name, its software, settings that are put back, and stolen core time.
+
+Stolen is the core time that the host of a virtual machine took for others ("steal"), as the kernel counts it. What is
+timed by the clock on the wall takes so much longer. The processor time of a thread leaves it out where the kernel
+accounts for it (`CONFIG_PARAVIRT_TIME_ACCOUNTING`). A neighbour on the same core's other hardware thread slows a core
+down without taking any of its time, and no kernel counts that.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +12,7 @@ import gc
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,7 +20,10 @@ import torch
 
 from simulator.errors import InputError
 
+CPU = torch.device("cpu")
 DTYPES = ("float32", "tf32", "bfloat16")
+_IDLE, _WAITING, _STOLEN, _GUEST = 3, 4, 7, 8
+"""Columns of the first line of /proc/stat; what is from _GUEST on is counted in other columns, too."""
 
 
 def torch_device_of(device: str) -> torch.device:
@@ -35,7 +44,9 @@ def torch_dtype_of(dtype: str) -> torch.dtype:
 
 
 @contextmanager
-def settings(threads: int, dtype: str, seed: int, torch_device: torch.device) -> Iterator[None]:
+def settings(
+    threads: int = 1, dtype: str = "float32", seed: int = 0, torch_device: torch.device = CPU
+) -> Iterator[None]:
     """Threads, TF32, cuDNN autotuning and the seed for a capture, without garbage collection meanwhile."""
     before = torch.get_num_threads(), torch.get_float32_matmul_precision()
     cudnn = torch.backends.cudnn
@@ -72,7 +83,7 @@ def memory_errors(batch_size: int, device: str) -> Iterator[None]:
         raise
 
 
-def device_name(torch_device: torch.device, threads: int) -> str:
+def device_name(torch_device: torch.device = CPU, threads: int = 1) -> str:
     """The device's common name; a CPU's with the number of threads that were used."""
     if torch_device.type == "cuda":
         return torch.cuda.get_device_name(torch_device)
@@ -83,7 +94,12 @@ def device_name(torch_device: torch.device, threads: int) -> str:
     return f"{name}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def software(torch_device: torch.device) -> dict[str, str]:
+def versions() -> str:
+    """The software for a CPU in a line."""
+    return ", ".join(f"{name} {version}" for name, version in software().items())
+
+
+def software(torch_device: torch.device = CPU) -> dict[str, str]:
     """Versions of all that a time depends on, and what else it depends on.
 
     For a CPU these are the C allocator's settings in the environment, because memory that goes back to the system
@@ -107,3 +123,38 @@ def software(torch_device: torch.device) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError):
         return versions
     return versions | dict(zip(fields, (part.strip() for part in answer.split(",")), strict=False))
+
+
+class StolenTime:
+    """Core time from now on. stat: the kernel's counters."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._before = self._read()
+
+    def share(self) -> float | None:
+        """Of the core time that this machine's programs asked for since, what its host took; None if it is unknown."""
+        after = self._read()
+        if self._before is None or after is None:
+            return None
+        wanted, stolen = (end - begin for begin, end in zip(self._before, after, strict=True))
+        return stolen / wanted if wanted > 0 else 0.0
+
+    def _read(self) -> tuple[int, int] | None:
+        """Ticks of all cores: wanted by programs, whether they got them or not, and stolen."""
+        if not self._stat.exists():
+            return None
+        ticks = [int(count) for count in self._stat.read_text().partition("\n")[0].split()[1:]]
+        if len(ticks) <= _STOLEN:
+            return None
+        return sum(ticks[:_GUEST]) - ticks[_IDLE] - ticks[_WAITING], ticks[_STOLEN]
+
+
+def largest(shares: Iterable[float | None]) -> float | None:
+    """The largest of the shares that are known; None where none is."""
+    return max((share for share in shares if share is not None), default=None)
+
+
+def stolen_words(share: float | None) -> str:
+    """A share in words, for the notes of what was measured meanwhile; empty where it is not known."""
+    return "" if share is None else f"the machine's host took {share:.1%} of its core time meanwhile"

@@ -28,17 +28,16 @@ from torch import Tensor
 
 from simulator.errors import InputError
 from simulator.workload import Layer, ScalingPoint
-from traces.capture.device_clocks import clock_of, step_clock_of
+from traces.capture.device_clocks import Times, clock_of, step_clock_of
 from traces.capture.doubts import Circumstances, drift
 from traces.capture.fx_steps import Trained
 from traces.capture.layer_survey import Survey, survey
-from traces.capture.layer_times import Times
+from traces.capture.machine_settings import StolenTime, stolen_words
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import Data, draw
 from traces.capture.recorded_steps import RECORDED, StepSource
-from traces.capture.stolen_time import StolenTime, stolen_words
 from traces.capture.timed_passes import TimedPasses
 from traces.zoo.networks import Network
+from traces.zoo.own_network import Data, draw
 
 FEWEST_ROUNDS, PRECISION = 5, 0.01
 """A budget ends no earlier than after so many rounds that count, and when the median step is known this well."""
@@ -255,7 +254,7 @@ class MeasurementRounds:
 
 def median(seconds: Sequence[float]) -> float:
     """The median in seconds, to six significant digits."""
-    return float(f"{statistics.median(seconds):.6g}")
+    return rounded(statistics.median(seconds))
 
 
 def spread(seconds: Sequence[float]) -> float:
@@ -263,7 +262,12 @@ def spread(seconds: Sequence[float]) -> float:
     if len(seconds) < 2:
         return 0.0
     lower, _, upper = statistics.quantiles(seconds, n=4, method="inclusive")
-    return float(f"{upper - lower:.6g}")
+    return rounded(max(upper - lower, 0.0))  # of equal numbers it may come out below 0
+
+
+def rounded(value: float) -> float:
+    """To six significant digits."""
+    return float(f"{value:.6g}")
 
 
 def _sum_s(times: Sequence[Times]) -> float:

@@ -1,11 +1,18 @@
-"""Several captures of one network as one profile."""
+"""Several captures of one network as one profile, also those of processes of torchrun that capture at once.
+
+The cores of a machine share caches and memory and need not be equally fast, so ranks that train together take longer
+than one that was captured alone: DistributedDataParallel's step is that of the slowest.
+"""
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch.distributed as dist
 
 from simulator.errors import require
 from simulator.workload import Layer, Profile
@@ -46,3 +53,27 @@ def _median_layer(layers: Sequence[Layer]) -> Layer:
 def _measured_points(profile: Profile) -> object:
     points = [[(point.batch_size, point.channel_fraction) for point in layer.scaling] for layer in profile.layers]
     return profile.batch_size, [layer.name for layer in profile.layers], points
+
+
+def rank_of_torchrun() -> int:
+    """Which of the processes that torchrun started this one is, once all of them are here; 0 without torchrun."""
+    if not _by_torchrun():
+        return 0
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+    dist.barrier()
+    return dist.get_rank()
+
+
+def median_of_ranks(own: Profile) -> Profile:
+    """The median of what all processes of torchrun captured, the same in each. own: what this one did."""
+    if not _by_torchrun() or dist.get_world_size() == 1:
+        return own
+    captures: list[Profile] = [own] * dist.get_world_size()
+    dist.all_gather_object(captures, own)
+    profile = median_profile(captures)
+    return replace(profile, notes=f"{profile.notes}; the median of {len(captures)} processes that measured at once")
+
+
+def _by_torchrun() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ

@@ -17,7 +17,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
@@ -29,7 +29,7 @@ from torch.utils import checkpoint
 from simulator.errors import InputError
 from traces.capture.checkpointed_call import GENERATOR, CheckpointedCall
 from traces.capture.fx_steps import Trained, tensors
-from traces.capture.network_inputs import Data, data_tensors
+from traces.zoo.own_network import Data, data_tensors
 
 _OPENED = (
     *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Transformer),
@@ -117,7 +117,8 @@ class _Recording(TorchFunctionMode):
         if not any(self._known(tensor) for tensor in read) and not any(each.requires_grad for each in results):
             return result  # a constant
         call = functools.partial(_changing, func) if changed and not results else func
-        node = self._node("call_function", _in_grad_mode(call), args, kwargs)
+        call = call if torch.is_grad_enabled() else torch.no_grad()(call)  # as it ran
+        node = self._node("call_function", call, args, kwargs)
         node.meta.update(pure=not changed, function=name_of(func))
         self._bind_results(args[0] if changed and not results else result, node)
         return result
@@ -257,11 +258,6 @@ def _changing(func: Callable[..., Any], first: Any, *args: Any, **kwargs: Any) -
     return first
 
 
-def _in_grad_mode(func: Callable[..., Any]) -> Callable[..., Any]:
-    """`func` as it ran: without gradients where the network switched them off."""
-    return func if torch.is_grad_enabled() else torch.no_grad()(func)
-
-
 @contextmanager
 def _hooks(recording: _Recording) -> Iterator[None]:
     """While it lasts, `recording` sees modules, functions with a backward pass of their own, and checkpointing."""
@@ -280,8 +276,9 @@ def _hooks(recording: _Recording) -> Iterator[None]:
         with recording.checkpointing(function):
             yield
 
-    with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(nn.Module, "__call__", called))
-        stack.enter_context(mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)))
-        stack.enter_context(mock.patch.object(checkpoint, GENERATOR, generated))
+    with (
+        mock.patch.object(nn.Module, "__call__", called),
+        mock.patch.object(torch.autograd.Function, "apply", classmethod(applied)),
+        mock.patch.object(checkpoint, GENERATOR, generated),
+    ):
         yield

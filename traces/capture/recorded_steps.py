@@ -20,11 +20,10 @@ from torch.utils import checkpoint
 
 from simulator.errors import InputError
 from traces.capture.checkpointed_call import GENERATOR, REENTRANT, CheckpointedCall
-from traces.capture.function_group import FunctionGroup
 from traces.capture.fx_steps import TracedStep, Trained, trace, with_last_uses
 from traces.capture.module_tracer import LayerNames
-from traces.capture.network_inputs import Data, data_tensors
 from traces.capture.recorded_calls import NOTHING_TO_TRAIN, recorded_calls
+from traces.zoo.own_network import Data, data_tensors
 
 RECORDED = "layers recorded while the network ran once on example data, whose control flow they follow"
 _MAIN = ("scaled_dot_product_attention", "einsum", "bmm", "matmul", "softmax", "cross_entropy")
@@ -50,15 +49,12 @@ class StepSource:
             _check_that_it_runs(trained, data)
 
     def steps(self, data: Data) -> list[TracedStep]:
-        """The steps for data of this batch size, in execution order."""
-        return self._traced or recorded_steps(self._trained, data)
-
-
-def recorded_steps(trained: Trained, data: Data) -> list[TracedStep]:
-    """The steps of one forward pass over `data`. Raises InputError, with the line that failed, where it fails."""
-    with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
-        graph = recorded_calls(trained, data)
-    return _Arrangement(graph).steps()
+        """The steps for data of this batch size, in execution order. Raises InputError, with the line that failed."""
+        if self._traced:
+            return self._traced
+        with _errors_in_one_line(data), torch.random.fork_rng(devices=[]):
+            graph = recorded_calls(self._trained, data)
+        return _Arrangement(graph).steps()
 
 
 def _check_that_it_runs(trained: Trained, data: Data) -> None:
@@ -87,30 +83,23 @@ def _errors_in_one_line(data: Data) -> Iterator[None]:
 
 
 def _traced(trained: Trained) -> list[TracedStep] | None:
-    """The steps by torch.fx; None where it cannot follow, or would pass over what counts."""
+    """The steps by torch.fx; None where it cannot follow, or would pass over what counts.
+
+    It would trace through checkpointing, and functions with a backward pass of their own, as if they were not.
+    """
     containers = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder)
     if any(isinstance(module, containers) for module in trained.modules()):
         return None
-    try:
-        with _refusing_what_fx_misses():
-            return trace(trained)
-    except InputError:
-        return None
-
-
-@contextmanager
-def _refusing_what_fx_misses() -> Iterator[None]:
-    """torch.fx would trace through checkpointing, and functions with a backward pass of their own, as if they were not.
-
-    It lasts while the network is traced.
-    """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise InputError("model: torch.fx would trace through it")
 
     refusals: dict[str, Any] = dict.fromkeys((GENERATOR, REENTRANT), refuse)
-    with mock.patch.multiple(checkpoint, **refusals), mock.patch.object(torch.autograd.Function, "apply", refuse):
-        yield
+    try:
+        with mock.patch.multiple(checkpoint, **refusals), mock.patch.object(torch.autograd.Function, "apply", refuse):
+            return trace(trained)
+    except InputError:
+        return None
 
 
 def _reason(error: Exception) -> str:
@@ -225,3 +214,59 @@ def _main(functions: Sequence[str]) -> str:
             return name
     computing = [name for name in functions if name not in _VIEWS]
     return computing[-1] if computing else functions[-1]
+
+
+class FunctionGroup:
+    """Runs functions in their order, as compiled Python, so that nothing stands between them.
+
+    reads: what it is called with, nodes outside the group and parameters. results: its nodes that others read; it
+    returns their values, as a tuple where there are several.
+    """
+
+    def __init__(self, nodes: Sequence[fx.Node]) -> None:
+        inside = {node: f"v{number}" for number, node in enumerate(nodes)}
+        self.reads: list[Any] = []
+        self._names: dict[int, str] = {}
+        self._inside, self._scope = inside, {}  # type: tuple[dict[fx.Node, str], dict[str, Any]]
+        self.results = [node for node in nodes if any(user not in inside for user in node.users)] or [nodes[-1]]
+        lines = [f"    {name} = {self._written(node)}" for node, name in inside.items()]
+        returned = ", ".join(inside[node] for node in self.results)
+        source = f"def group({', '.join(self._names.values())}):\n" + "\n".join(lines) + f"\n    return {returned}\n"
+        exec(compile(source, "<recorded functions>", "exec"), self._scope)
+        self._run = self._scope["group"]
+        self.__name__ = "group"
+
+    def __call__(self, *values: Any) -> Any:
+        return self._run(*values)
+
+    def _written(self, node: fx.Node) -> str:
+        arguments = [self._text(item) for item in node.args]
+        arguments += [f"{name}={self._text(item)}" for name, item in node.kwargs.items()]
+        return f"{self._constant(node.target)}({', '.join(arguments)})"
+
+    def _text(self, item: Any) -> str:
+        """An argument as Python source: a name, or a container of names."""
+        if isinstance(item, fx.Node) and item in self._inside:
+            return self._inside[item]
+        if isinstance(item, fx.Node | nn.Parameter):
+            return self._read(item)
+        if isinstance(item, slice):
+            return f"slice({self._text(item.start)}, {self._text(item.stop)}, {self._text(item.step)})"
+        if isinstance(item, tuple):
+            return "(" + "".join(f"{self._text(part)}, " for part in item) + ")"
+        if isinstance(item, list):
+            return "[" + ", ".join(map(self._text, item)) + "]"
+        if isinstance(item, dict):
+            return "{" + ", ".join(f"{self._text(key)}: {self._text(part)}" for key, part in item.items()) + "}"
+        return repr(item) if type(item) in (type(None), bool, int, str) else self._constant(item)
+
+    def _read(self, item: Any) -> str:
+        if id(item) not in self._names:
+            self._names[id(item)] = f"a{len(self._names)}"
+            self.reads.append(item)
+        return self._names[id(item)]
+
+    def _constant(self, value: Any) -> str:
+        name = f"c{len(self._scope)}"
+        self._scope[name] = value
+        return name

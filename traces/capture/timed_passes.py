@@ -28,11 +28,10 @@ from torch import Tensor, fx, nn
 
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.checkpointed_call import Recomputation, watched
-from traces.capture.device_clocks import Clock
+from traces.capture.device_clocks import Clock, Marks, Times
 from traces.capture.fx_steps import Environment, Ready, TracedStep, aside, beginning, outputs, ready, release
-from traces.capture.layer_times import Marks, Times
 from traces.capture.momentum_sgd import descend
-from traces.capture.network_inputs import Data
+from traces.zoo.own_network import Data
 
 STEPS_PER_LEAD = 24
 """Few enough that what they launch, narrow layers and events included, fits in a GPU's queue of about 1000 entries."""

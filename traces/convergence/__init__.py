@@ -1,9 +1,5 @@
 """Training to a target accuracy, for real.
 
-    curve_measurement  measure convergence: train for real in many regimes, with several seeds, and keep every curve
-    datasets           data sets small enough to train on until a target accuracy, in seconds on one core
-    stale_training     train a network for real in one process, with gradients as old as a regime says, until a target
-                       accuracy
-
-Import from the files themselves: processes that start with one of them need none of the others.
+curve_measurement  train for real in many regimes, with gradients as old as each says, and keep every curve
+datasets           data sets small enough to train on until a target accuracy, in seconds on one core
 """

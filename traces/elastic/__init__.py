@@ -1,14 +1,7 @@
 """Devices that come and go in a training, for real.
 
-    elastic_worker         data-parallel training whose process group can change between two steps: one flat state to
-                           send and to store
-    group_rank             the life of one rank of an elastic process group
-    membership_changes     what a membership change of an elastic process group took: the parts of the pause, from the
-                           ranks' logs
-    process_group          an elastic process group: processes that train one network together in a lab, more or fewer
-                           from time to time
-    reconfiguration_costs  measure what changing the devices of a job costs on this machine: `shardscope calibrate
-                           --reconfiguration`
-
-Import from the files themselves: processes that start with one of them need none of the others.
+elastic_worker         data-parallel training whose process group can change between two steps, with one flat state
+group_rank             the life of one rank of an elastic process group
+process_group          processes that train together in a lab, more or fewer from time to time; what a change took
+reconfiguration_costs  what changing the devices of a job costs here: `shardscope calibrate --reconfiguration`
 """

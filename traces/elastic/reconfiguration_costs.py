@@ -31,8 +31,7 @@ from simulator.owned_files import temporary_folder
 from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median
 from traces.elastic.elastic_worker import TrainingJob, read_state, write_state
-from traces.elastic.membership_changes import measured_change
-from traces.elastic.process_group import ElasticProcessGroup
+from traces.elastic.process_group import ElasticProcessGroup, measured_change
 from traces.lab import namespaces
 from traces.lab.child_processes import usable_cores
 from traces.lab.shaped_network import Lab
@@ -127,13 +126,10 @@ def _write_and_read_s(path: Path, size_bytes: int) -> tuple[float, float]:
 
 
 def _source(lab: Lab | None) -> str:
-    cpu = torch.device("cpu")
-    versions = ", ".join(f"{name} {version}" for name, version in machine_settings.software(cpu).items())
     where = "in a network lab" if lab else "over loopback"
-    device = machine_settings.device_name(cpu, 1)
     return (
-        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {device}, {os.cpu_count()} cores in all, {TRAINING.model}, "
-        f"gloo; {versions}; medians of {REPEATS}"
+        f"measured {datetime.now(UTC):%Y-%m-%d} {where} of {machine_settings.device_name()}, {os.cpu_count()} cores in "
+        f"all, {TRAINING.model}, gloo; {machine_settings.versions()}; medians of {REPEATS}"
     )
 
 

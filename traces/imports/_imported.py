@@ -1,13 +1,18 @@
-"""What an importer is told beside the files, and what it gives back."""
+"""What an importer is told beside the files, what it gives back, and text of files that may be packed or cut off."""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from simulator.curve import Curve
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.workload import Profile
+
+MOST_BYTES = 600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +36,8 @@ class ImportOptions:
 
     def batch_size(self, file: int, files: int) -> int | None:
         """The batch size of one of several files; None where the options do not say it."""
-        if len(self.batch_sizes) not in (0, 1, files):
-            raise InputError(
-                f"batch_size is {self.batch_sizes}: it is one number for all files or one for each of the {files}"
-            )
+        rule = f"it is one number for all files or one for each of the {files}"
+        require(len(self.batch_sizes) in (0, 1, files), "batch_size", self.batch_sizes, rule)
         return self.batch_sizes[file if len(self.batch_sizes) > 1 else 0] if self.batch_sizes else None
 
 
@@ -45,3 +48,32 @@ class Imported:
     profile: Profile | None
     collectives: Mapping[str, Mapping[int, Curve]] = field(default_factory=dict)
     remarks: tuple[str, ...] = ()
+
+
+def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
+    """The text of a file, unpacked when it is gzip'ed. Raises InputError when it is cut off, too long or no text."""
+    raw = path.read_bytes()
+    if raw[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(path) as file:
+                raw = file.read(most_bytes + 1)
+        except EOFError:
+            raise InputError(f"{path}: the gzip file ends too early; copy it again, whole") from None
+        except (OSError, zlib.error) as error:
+            raise InputError(f"{path}: the gzip file is damaged ({error}); copy it again") from None
+    if len(raw) > most_bytes:
+        raise InputError(f"{path}: it holds more than {most_bytes / 1e6:.0f} MB; record fewer steps, without stacks")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start} is not UTF-8 text") from None
+
+
+def shown(value: object) -> str:
+    """Something out of a file for a message: its first 60 letters."""
+    return repr(str(value)[:60])
+
+
+def writable(text: str) -> str:
+    """A text out of JSON with "?" for the halves of surrogate pairs, which JSON can hold and UTF-8 cannot."""
+    return text.encode("utf-8", errors="replace").decode("utf-8")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,12 @@ from simulator.errors import InputError
 from simulator.units import format_bytes, format_time
 from simulator.workload import Layer, Profile, ScalingPoint
 from traces.capture.command import summary
-from traces.capture.measurement_rounds import median, spread
+from traces.capture.measurement_rounds import median, rounded, spread
 from traces.imports._attribution import COPIES, RECOMPUTED, RecordedStep, attribute
 from traces.imports._collectives import CollectiveCall, curves, is_collective, least
 from traces.imports._imported import Imported, ImportOptions
-from traces.imports._recorded_input import recorded_input
 from traces.imports._recording import Recording, read_recording
-from traces.imports._structure import Structure, structure
+from traces.imports._structure import Structure, recorded_input, structure
 from traces.zoo.networks import ZOO, Network
 
 MOST_WITHOUT_OPERATOR = 0.1
@@ -99,21 +99,21 @@ def read_recordings(paths: Sequence[Path], options: ImportOptions) -> Imported:
     run = runs[0]
     tf32 = dtype == "float32" and any(_TF32.search(work.name) for r in run.recordings for work in r.work)
     remarks = (*run.remarks, *_remarks(run, tf32))
-    layers = tuple(_layers(runs, wider))
+    here = run.recordings[0].device
     profile = Profile(
         model=options.model,
-        device=options.device or _device(run),
+        device=options.device or ("CPU of a torch.profiler trace" if here == "cpu" else here),
         batch_size=run.batch_size,
         dtype="tf32" if tf32 else dtype,
-        step_s=_rounded(run.step_s),
+        step_s=rounded(run.step_s),
         step_spread_s=spread(run.wall_s) if not run.host_bound else 0.0,
-        layers_to_step=_rounded(_total_s(layers) / run.step_s),
         software=dict(run.recordings[0].software),
         command=options.command,
         notes=f"imported from torch.profiler's {', '.join(path.name for path in paths)}; medians of {len(run.steps)} "
         "steps; structure from the model; the update is shared out by parameters" + "".join(f"; {x}" for x in remarks),
-        layers=layers,
+        layers=tuple(_layers(runs, wider)),
     )
+    profile = replace(profile, layers_to_step=rounded(profile.layers_s / run.step_s))
     _check_ratio(profile, options.force)
     calls = least([step.collectives for step in run.steps])
     lines = (summary(profile), *remarks, *_collective_lines(calls), _unmatched_line(run))
@@ -178,7 +178,7 @@ def _layers(runs: Sequence[_RecordedSteps], wider: int) -> Iterator[Layer]:
             layer,
             forward_s=median(forward),
             backward_s=median(backward),
-            update_s=_rounded(run.seconds("update_s") * layer.parameter_bytes / total_bytes),
+            update_s=rounded(run.seconds("update_s") * layer.parameter_bytes / total_bytes),
             forward_spread_s=spread(forward),
             backward_spread_s=spread(backward),
             parameter_bytes=layer.parameter_bytes * wider,
@@ -191,19 +191,6 @@ def _layers(runs: Sequence[_RecordedSteps], wider: int) -> Iterator[Layer]:
 
 def _times(run: _RecordedSteps, layer: int) -> tuple[list[float], list[float]]:
     return [step.forward_s[layer] for step in run.steps], [step.backward_s[layer] for step in run.steps]
-
-
-def _total_s(layers: Sequence[Layer]) -> float:
-    return sum(layer.forward_s + layer.backward_s + layer.update_s for layer in layers)
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
-def _device(run: _RecordedSteps) -> str:
-    device = run.recordings[0].device
-    return "CPU of a torch.profiler trace" if device == "cpu" else device
 
 
 def _check_operators(recording: Recording) -> None:
@@ -220,10 +207,9 @@ def _check_operators(recording: Recording) -> None:
 
 def _check_unmatched(run: _RecordedSteps) -> None:
     busy_s = sum(step.busy_s for step in run.steps)
-    unmatched: dict[str, float] = {}
-    for step in run.steps:
-        for name, seconds in step.unmatched_s.items():
-            unmatched[name] = unmatched.get(name, 0.0) + seconds
+    unmatched: dict[str, float] = defaultdict(float)
+    for name, seconds in (entry for step in run.steps for entry in step.unmatched_s.items()):
+        unmatched[name] += seconds
     worst = max(unmatched, key=lambda name: unmatched[name], default="")
     if worst and unmatched[worst] > MOST_UNMATCHED * busy_s:
         raise InputError(

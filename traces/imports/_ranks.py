@@ -14,9 +14,9 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from traces.imports._collectives import collective_call, group_of, is_collective
+from traces.imports._recorded_phases import by_step, launched_s, step_bounds
 from traces.imports._recording import read_recording
 from traces.imports._registry import is_trace
-from traces.imports._step_bounds import by_step, launched_s, step_bounds
 
 MEETING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 """Collectives that end on all ranks at once."""

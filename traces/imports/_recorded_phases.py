@@ -1,4 +1,4 @@
-"""Recorded steps by cause: of a torch.profiler trace, without the structure of a model, or times alone. No torch here.
+"""Recorded steps, their bounds and time by cause, without the structure of a model, or times alone. No torch here.
 
 a trace of one rank   each kernel is forward, backward, update or communication by the operators around it; where two
                       run at once computing counts before communication, and where nothing runs the rank waits
@@ -9,22 +9,23 @@ a text of times       "412 ms 405 ms ...", or a log with Megatron-LM's "elapsed 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from typing import TypeVar
 
 from simulator.errors import InputError
 from simulator.files import kind_of_file
 from simulator.readers._log import read_log
 from simulator.report.step_causes import CAUSES, EXPOSED, WAITING
 from traces.imports._collectives import is_collective
-from traces.imports._recording import BACKWARD, Recording, Work, read_recording
+from traces.imports._recording import BACKWARD, OPTIMIZER_STEP, PROFILER_STEP, Recording, Work, read_recording
 from traces.imports._registry import is_trace
-from traces.imports._step_bounds import by_step, covered_s, launched_s, step_bounds
 
 MOST_BETWEEN = 0.05
 """Of a step: a longer gap after the one before means that others were not recorded between them."""
+T = TypeVar("T")
 _COMMUNICATES = ("gloo:", "nccl:", "c10d::", "record_param_comms")
 
 
@@ -60,6 +61,41 @@ def read_phases(path: Path) -> RecordedPhases:
     if log.kind != "step_s":
         raise InputError(f"{path}: it says {log.kind} and no step's time: --launch or --config say what it means")
     return RecordedPhases(steps_s=log.speeds, causes_s={})
+
+
+def step_bounds(recording: Recording) -> list[tuple[float, float]]:
+    """When the steps begin and end on the host: by ProfilerStep, or from one Optimizer.step to the next."""
+    marks = [span for span in recording.spans if span.name.startswith(PROFILER_STEP)]
+    if marks:
+        return [(mark.start_s, mark.end_s) for mark in marks]
+    ends = [span.end_s for span in recording.spans if span.name.startswith(OPTIMIZER_STEP)]
+    starts = [recording.spans[0].start_s, *ends]
+    return list(zip(starts, ends, strict=False)) or [(starts[0], max(span.end_s for span in recording.spans) + 1e-9)]
+
+
+def by_step(bounds: Sequence[tuple[float, float]], items: Iterable[tuple[float, T]]) -> list[list[T]]:
+    """Items, each with its start, by the step within whose (start, end) it began; those outside all are left out."""
+    grouped: list[list[T]] = [[] for _ in bounds]
+    for start_s, item in items:
+        for step, (low, high) in enumerate(bounds):
+            if low <= start_s < high:
+                grouped[step].append(item)
+                break
+    return grouped
+
+
+def launched_s(work: Work) -> float:
+    """When the operator behind it began on the host; work that none launched, when it ran."""
+    return work.start_s if work.origin is None else work.origin.start_s
+
+
+def covered_s(spans: Iterable[tuple[float, float]]) -> float:
+    """How long at least one of some spans, each (start, end) in seconds, lasted."""
+    total_s, until_s = 0.0, float("-inf")
+    for start_s, end_s in sorted(spans, key=lambda span: span[0]):
+        total_s += max(end_s - max(start_s, until_s), 0.0)
+        until_s = max(until_s, end_s)
+    return total_s
 
 
 def _of_trace(recording: Recording) -> RecordedPhases:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from simulator.errors import InputError
-from traces.imports._text import read_text, writable
+from traces.imports._imported import read_text, writable
 
 OPTIMIZER_STEP = "Optimizer.step"
 PROFILER_STEP = "ProfilerStep#"
@@ -28,31 +28,35 @@ BACKWARD = "autograd::engine::evaluate_function: "
 _HOST = frozenset({"cpu_op", "user_annotation", "operator"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "runtime"})
 _WORK = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "memcpy", "memset"})
-_READ = frozenset(
-    {
-        *("correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems"),
-        *("Input Dims", "Input type", "Process Group Name", "Process Group Ranks", "Sequence number"),
-    }
-)
+_READ = {
+    *("correlation", "device", "dtype", "Collective name", "External id", "Group size", "In msg nelems"),
+    *("Input Dims", "Input type", "Process Group Name", "Process Group Ranks", "Sequence number"),
+}
 """The arguments of events that are read; the others are most of a long file."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Span:
-    """Something on a host thread; times in seconds since the first event. `parent` is the span around it."""
+class _Event:
+    """What both have; times in seconds since the first event."""
 
     name: str
-    thread: object
     start_s: float
     duration_s: float
-    annotation: bool
-    launches: bool
     arguments: Mapping[str, Any]
-    parent: Span | None = None
 
     @property
     def end_s(self) -> float:
         return self.start_s + self.duration_s
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Span(_Event):
+    """Something on a host thread. `parent` is the span around it."""
+
+    thread: object
+    annotation: bool
+    launches: bool
+    parent: Span | None = None
 
     @property
     def sequence(self) -> int | None:
@@ -62,18 +66,10 @@ class Span:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Work:
+class Work(_Event):
     """A kernel, copy or memset on the GPU, or on a CPU what an operator does itself; `origin` is who launched it."""
 
-    name: str
-    start_s: float
-    duration_s: float
-    arguments: Mapping[str, Any]
     origin: Span | None
-
-    @property
-    def end_s(self) -> float:
-        return self.start_s + self.duration_s
 
     @property
     def span_s(self) -> tuple[float, float]:
@@ -196,14 +192,17 @@ def _spans(events: Sequence[dict[str, Any]], origin_us: float) -> tuple[list[Spa
 
 def _span(event: dict[str, Any], origin_us: float) -> Span:
     return Span(
-        name=event["name"],
+        **_common(event, origin_us),
         thread=event["thread"],
-        start_s=(event["ts"] - origin_us) / 1e6,
-        duration_s=event["dur"] / 1e6,
         annotation=event["cat"] == "user_annotation" or event["name"].startswith((PROFILER_STEP, "Optimizer.")),
         launches=event["cat"] in _CALLS,
-        arguments=event["args"],
     )
+
+
+def _common(event: dict[str, Any], origin_us: float) -> dict[str, Any]:
+    """The fields that spans and work have in common."""
+    start_s, duration_s = (event["ts"] - origin_us) / 1e6, event["dur"] / 1e6
+    return {"name": event["name"], "start_s": start_s, "duration_s": duration_s, "arguments": event["args"]}
 
 
 def _gpu_work(
@@ -218,11 +217,7 @@ def _gpu_work(
             origin = call.parent if call is not None else by_identity.get(_key(event["args"].get("External id")))
             if (call is not None and "GraphLaunch" in call.name) or _is_compiled(origin):
                 origin = None
-            start_s, duration_s = (event["ts"] - origin_us) / 1e6, event["dur"] / 1e6
-            arguments = event["args"]
-            work.append(
-                Work(name=event["name"], start_s=start_s, duration_s=duration_s, arguments=arguments, origin=origin)
-            )
+            work.append(Work(**_common(event, origin_us), origin=origin))
     return sorted(work, key=lambda each: each.start_s)
 
 

@@ -4,12 +4,14 @@ The network is built and run once on torch's meta device, where tensors have sha
 differ from a GPU's and are mended here or in the survey: storage is told apart by object, since all data lie at
 address 0, and attention is given the fused kernel, since the meta device takes the one that stores the whole matrix of
 scores. A second run under torch's profiler says which operators each layer calls, by the names that traces use.
+
+What its input is, batch size, one sample's shape and precision, a recording with shapes says.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,12 +20,14 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from simulator.errors import InputError
-from simulator.workload import Layer
-from traces.capture.fx_steps import TracedStep, alias, aside, beginning, outputs, ready, release, trace
+from simulator.workload import DTYPE_BYTES, Layer
+from traces.capture.fx_steps import TracedStep, aside, beginning, outputs, ready, release, trace
 from traces.capture.layer_survey import survey
 from traces.capture.measurement_rounds import trained_on
-from traces.capture.network_inputs import Data, draw
-from traces.zoo.networks import Network
+from traces.imports._imported import ImportOptions
+from traces.imports._recording import Recording, Span
+from traces.zoo.networks import Network, load
+from traces.zoo.own_network import Data, draw
 
 DTYPES = {
     "float32": torch.float32,
@@ -34,6 +38,9 @@ DTYPES = {
 }
 _MARK = "shardscope layer "
 Shape = tuple[int, ...]
+_TYPES = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16", "double": "float64"}
+_FIRST = ("aten::conv", "aten::linear", "aten::embedding", "aten::addmm", "aten::matmul", "aten::_convolution")
+"""How a network begins: the first of these reads the training data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,12 +96,9 @@ def _calls(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) 
         parent = event.cpu_parent
         if parent is not None and parent.name.startswith(_MARK):
             shapes = tuple(tuple(shape) for shape in event.input_shapes if shape)
-            calls.append((event.time_range.start, Call(kind=kind_of(event.name), layer=_layer(parent), shapes=shapes)))
+            layer = int(parent.name.removeprefix(_MARK))
+            calls.append((event.time_range.start, Call(kind=kind_of(event.name), layer=layer, shapes=shapes)))
     return [call for _, call in sorted(calls, key=lambda each: each[0])]
-
-
-def _layer(mark: Any) -> int:
-    return int(mark.name.removeprefix(_MARK))
 
 
 def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) -> None:
@@ -104,13 +108,10 @@ def _run(steps: Sequence[TracedStep], inputs: Data, layer_of: dict[Any, int]) ->
         if layer is None:
             environment[step.node] = aside(step, environment)
             continue
-        value = alias(step, environment)
-        if value is None:
-            reads = ready(step, environment)
-            with torch.profiler.record_function(f"{_MARK}{layer}"):
-                result = step.call(*reads.args, **reads.kwargs)
-            value, _ = outputs(result, layer)
-        environment[step.node] = value
+        reads = ready(step, environment)
+        with torch.profiler.record_function(f"{_MARK}{layer}"):
+            result = step.call(*reads.args, **reads.kwargs)
+        environment[step.node], _ = outputs(result, layer)
         release(step, environment)
 
 
@@ -124,3 +125,80 @@ class FusedAttention(TorchFunctionMode):
             kernel = torch.ops.aten._scaled_dot_product_flash_attention
             return kernel(query, key, value, 0.0, options.get("is_causal", False))[0]
         return func(*args, **options)
+
+
+def recorded_input(recordings: Sequence[Recording], options: ImportOptions) -> tuple[Network, list[int], str, int]:
+    """The network, the batch size of every recording, its dtype, and how many times wider its parameters are.
+
+    Options come first. Raises InputError for what neither they nor the recordings say.
+    """
+    shape, vocabulary = options.input_shape, options.vocabulary
+    if ":" in options.model and shape is None:
+        shape, vocabulary = _sample(recordings[0], vocabulary)
+    network = load(options.model, shape, options.classes, vocabulary)
+    sizes = []
+    for number, recording in enumerate(recordings):
+        size = options.batch_size(number, len(recordings)) or _batch_size(recording, network)
+        if size is None:
+            raise InputError(
+                f"batch_size is missing: {recording.path} was recorded without record_shapes=True; give --batch-size"
+            )
+        sizes.append(size)
+    dtype, wider = _dtype(recordings[0])
+    dtype = options.dtype or dtype
+    if dtype not in DTYPES:
+        raise InputError(f"dtype is {dtype!r}: it is one of {', '.join(DTYPES)}")
+    return network, sizes, dtype, wider
+
+
+def _sample(recording: Recording, vocabulary: int | None) -> tuple[tuple[int, ...], int | None]:
+    """Shape of one sample, and the vocabulary where the network begins with an embedding."""
+    first = next(_beginning(recording), None)
+    shapes = _shapes(first) if first is not None else []
+    if first is None or not shapes:
+        raise InputError(
+            f"input_shape is missing: {recording.path} was recorded without record_shapes=True; give --input-shape"
+        )
+    if first.name == "aten::embedding" and len(shapes) > 1:
+        return shapes[1][1:], vocabulary or shapes[0][0]
+    return shapes[0][1:], vocabulary
+
+
+def _batch_size(recording: Recording, network: Network) -> int | None:
+    """The first dimension of the first tensor that is made of samples; None where no shapes were recorded."""
+    for span in _beginning(recording):
+        for shape in _shapes(span):
+            if shape[1:] == network.input_shape and 0 < shape[0] <= 1 << 24:
+                return shape[0]
+    return None
+
+
+def _dtype(recording: Recording) -> tuple[str, int]:
+    """The type of a multiplication's operands, and of its parameters over it: more than 1 under mixed precision."""
+    for span in _beginning(recording):
+        types = [_TYPES[name] for name in _types(span) if name in _TYPES]
+        if not types or span.name == "aten::embedding":
+            continue
+        inner = [
+            _TYPES[_types(other)[0]]
+            for other in recording.spans
+            if other.parent is span and _types(other) and _types(other)[0] in _TYPES
+        ]
+        narrow = min([*types, *inner], key=lambda name: DTYPE_BYTES[name])
+        return narrow, max(DTYPE_BYTES[types[-1]] // DTYPE_BYTES[narrow], 1)
+    return "float32", 1
+
+
+def _beginning(recording: Recording) -> Iterator[Span]:
+    return (span for span in recording.spans if span.name.startswith(_FIRST))
+
+
+def _shapes(span: Span) -> list[tuple[int, ...]]:
+    dims = span.arguments.get("Input Dims")
+    shapes = [tuple(shape) for shape in dims if isinstance(shape, list) and shape] if isinstance(dims, list) else []
+    return [shape for shape in shapes if all(type(side) is int and side > 0 for side in shape)]
+
+
+def _types(span: Span) -> list[str]:
+    types: Any = span.arguments.get("Input type")
+    return [name for name in types if isinstance(name, str)] if isinstance(types, list) else []

@@ -16,8 +16,7 @@ from pathlib import Path
 
 from simulator.curve import Curve
 from simulator.errors import InputError
-from traces.imports._imported import Imported, ImportOptions
-from traces.imports._text import read_text, shown
+from traces.imports._imported import Imported, ImportOptions, read_text, shown
 
 _PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")

@@ -13,7 +13,6 @@ the results of all.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -21,14 +20,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from simulator.errors import RunError, require
 from simulator.owned_files import temporary_folder
 from traces.lab.child_processes import kill_processes, start_process
-from traces.lab.rank import Job, Rank
+from traces.lab.rank import Rank, called
 from traces.lab.shaped_network import Lab
 
 POLL_S = 0.01
@@ -68,17 +66,11 @@ def launch(
     if lab is not None:
         devices = len(lab.cluster.devices)
         require(ranks <= devices, "ranks", ranks, f"the lab has {devices} devices, one rank each")
-    job = Job(
-        target=target,
-        ranks=ranks,
-        arguments=dict(arguments or {}),
-        timeout_s=timeout_s,
-        cores=cores,
-        backend=backend,
-    )
+    job: dict[str, Any] = {"target": target, "ranks": ranks, "arguments": arguments or {}}
+    job |= {"timeout_s": timeout_s, "cores": cores, "backend": backend}
     with temporary_folder() as name:
         folder = Path(name)
-        (folder / "job.json").write_text(json.dumps(asdict(job)))
+        (folder / "job.json").write_text(json.dumps(job))
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(ranks):
@@ -97,11 +89,8 @@ def _join(target: str, ranks: int, arguments: Mapping[str, Any]) -> list[Any]:
         dist.init_process_group("gloo")
     world = dist.get_world_size()
     require(ranks == world, "ranks", ranks, f"torchrun started {world}: one for each device of the cluster")
-    module, _, function = target.partition(":")
     with temporary_folder() as folder:
-        own = getattr(importlib.import_module(module), function)(
-            Rank(dist.get_rank(), world, Path(folder)), **arguments
-        )
+        own = called(target, Rank(dist.get_rank(), world, Path(folder)), arguments)
     results: list[Any] = [None] * world
     dist.all_gather_object(results, json.loads(json.dumps(own)))
     return results
@@ -119,17 +108,14 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s
     while True:
         codes = [process.poll() for process in processes]
         if any(codes):
-            _await_others(processes, min(deadline, time.monotonic() + GRACE_S))
+            grace_ends = min(deadline, time.monotonic() + GRACE_S)
+            while None in [process.poll() for process in processes] and time.monotonic() < grace_ends:
+                time.sleep(POLL_S)
             raise RunError(_failure(processes, folder))
         if None not in codes:
             return
         if time.monotonic() > deadline:
             raise RunError(_hang(processes, folder, timeout_s))
-        time.sleep(POLL_S)
-
-
-def _await_others(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
-    while None in [process.poll() for process in processes] and time.monotonic() < deadline:
         time.sleep(POLL_S)
 
 

@@ -16,8 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -42,28 +41,16 @@ class Rank:
         self._task[:] = task.encode()[:_TASK_BYTES].ljust(_TASK_BYTES, b"\0")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What every rank is to do, the same for all; stored as job.json."""
-
-    target: str
-    ranks: int
-    arguments: Mapping[str, Any]
-    timeout_s: float
-    cores: Sequence[Sequence[int]]
-    backend: str
-
-
 def run(folder: Path, number: int, parent: int) -> None:
     """A rank's life: set up, join the others, call the target, leave the result."""
     if not dies_with(parent):
         return
     faulthandler.register(signal.SIGUSR1)
-    job = Job(**json.loads((folder / "job.json").read_text()))
-    rank = Rank(number, job.ranks, folder)
+    job = json.loads((folder / "job.json").read_text())
+    rank = Rank(number, job["ranks"], folder)
     set_priority(-20)  # so that the machine's other programs disturb what is measured least
     try:
-        result = _called(job, rank, folder)
+        result = _in_group(job, rank, folder)
         (folder / f"{number}.result").write_text(json.dumps(result))
         sys.stdout.flush()
         os._exit(0)  # an ordinary exit may abort: process groups that a device mesh still holds have running threads
@@ -74,22 +61,27 @@ def run(folder: Path, number: int, parent: int) -> None:
         os._exit(1)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
 
 
-def _called(job: Job, rank: Rank, folder: Path) -> Any:
-    if job.cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, job.cores[rank.number])
-    module, _, function = job.target.partition(":")
-    target = getattr(importlib.import_module(module), function)
-    if not job.backend:
-        return target(rank, **job.arguments)
+def called(target: str, rank: Rank, arguments: Mapping[str, Any]) -> Any:
+    """What `target` ("module:function") returns for a rank."""
+    module, _, function = target.partition(":")
+    return getattr(importlib.import_module(module), function)(rank, **arguments)
+
+
+def _in_group(job: Mapping[str, Any], rank: Rank, folder: Path) -> Any:
+    """What the job's target returns, called in a process group if it asks for one. job: what `launch` was told."""
+    if job["cores"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, job["cores"][rank.number])
+    if not job["backend"]:
+        return called(job["target"], rank, job["arguments"])
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     rank.doing("connecting to the other ranks")
     store = f"file://{folder / 'store'}"
-    limit = timedelta(seconds=job.timeout_s)
-    dist.init_process_group(job.backend, init_method=store, rank=rank.number, world_size=job.ranks, timeout=limit)
-    result = target(rank, **job.arguments)
+    limit = timedelta(seconds=job["timeout_s"])
+    dist.init_process_group(job["backend"], init_method=store, rank=rank.number, world_size=rank.ranks, timeout=limit)
+    result = called(job["target"], rank, job["arguments"])
     rank.doing("leaving")
     dist.destroy_process_group()
     return result

@@ -14,13 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from simulator import files
-from simulator.cluster import Cluster
 from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.taskgraph import Floats, Kind, TaskGraph
 from simulator.timeline import Timeline
 from traces.results.executions import read_execution
-from traces.results.validation_cases import Case
+from traces.results.validation_cases import Case, with_speeds
 from traces.results.validations import plan_path, prediction_inputs, timeline_path
 
 COMPUTE = (Kind.FORWARD, Kind.BACKWARD, Kind.UPDATE)
@@ -39,7 +38,7 @@ def error_at_run_speed(folder: Path, case: Case) -> float | None:
     layers = simulate(profile, cluster, plan, runtime=layers_alone)
     within_s = runtime.task_overhead_s if case.via == "execute" else 0.0
     speeds = run_speeds(layers.graph, layers.timeline, actual, len(cluster.devices), within_s)
-    as_fast = with_speeds(cluster, speeds)
+    as_fast = with_speeds(cluster, speeds.tolist())
     report = simulate(profile, as_fast, plan, runtime=runtime).report
     return expected_interval(report, profile, as_fast, plan, runtime).middle_s / actual.step_s - 1
 
@@ -61,9 +60,3 @@ def run_speeds(
     speeds = np.ones(devices)
     np.divide(expected_s, actual_s, out=speeds, where=(expected_s > 0) & (actual_s > 0))
     return speeds
-
-
-def with_speeds(cluster: Cluster, speeds: Floats) -> Cluster:
-    """The cluster with each device's speed times that of `speeds`, of shape (devices,)."""
-    pairs = zip(cluster.devices, speeds.tolist(), strict=True)
-    return replace(cluster, devices=tuple(replace(device, speed=device.speed * speed) for device, speed in pairs))

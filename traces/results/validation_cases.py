@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Literal
 
-from simulator.cluster import Cluster, Device, Link
+from simulator.cluster import Cluster
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.runtime import TORCH_PIPELINING, Runtime
 
@@ -48,17 +47,19 @@ class LabNetwork:
             trunk = Wire(bandwidth_bytes_per_s=self.trunk_mbit * 1e6 / 8, tier="trunk")
             made = two_tier(self.ranks, 2, wire, trunk, servers=self.servers, name=f"lab-{self.name}")
         if self.slow_mbit is not None:
-            made = replace(made, links=tuple(map(partial(self._slowed, made.devices[-1].name), made.links)))
+            last, slow_bytes_per_s = made.devices[-1].name, self.slow_mbit * 1e6 / 8
+            slowed = (
+                replace(link, tier="slow", bandwidth_bytes_per_s=slow_bytes_per_s)
+                if last in (link.source, link.target)
+                else link
+                for link in made.links
+            )
+            made = replace(made, links=tuple(slowed))
         if self.shaping is not None:
             return made
         hosts = [f"core{core[0]}" for core in pinning(len(made.devices), cores)]
         devices = tuple(replace(device, host=host) for device, host in zip(made.devices, hosts, strict=True))
         return replace(made, devices=devices, host_cores=dict.fromkeys(sorted(set(hosts)), 1.0))
-
-    def _slowed(self, device: str, link: Link) -> Link:
-        if device not in (link.source, link.target) or self.slow_mbit is None:
-            return link
-        return replace(link, tier="slow", bandwidth_bytes_per_s=self.slow_mbit * 1e6 / 8)
 
     def pinning(self, cores: Sequence[int]) -> list[list[int]]:
         """The cores of each rank and server, as for `launch`; empty where they run where they like."""
@@ -99,10 +100,6 @@ class Case:
         parts += [f"straggler{self.straggler}"] if self.straggler is not None else []
         return "-".join([*parts, self.network.name])
 
-    def with_habits(self, runtime: Runtime) -> Runtime:
-        """A measured runtime with what is known of the one that makes the run."""
-        return with_habits_of(self.via, runtime)
-
     @property
     def needs_overhead(self) -> bool:
         """Whether what runs it adds more to the layers' own work than can be left out."""
@@ -116,11 +113,7 @@ class Case:
 
     def with_straggler(self, cluster: Cluster) -> Cluster:
         """`cluster` in which a straggler has half its speed, as two processes share a core evenly."""
-
-        def speed(number: int, device: Device) -> Device:
-            return replace(device, speed=device.speed / 2) if number == self.straggler else device
-
-        return replace(cluster, devices=tuple(speed(i, device) for i, device in enumerate(cluster.devices)))
+        return with_speeds(cluster, [0.5 if i == self.straggler else 1.0 for i in range(len(cluster.devices))])
 
 
 def with_habits_of(via: Runner, runtime: Runtime) -> Runtime:
@@ -129,6 +122,12 @@ def with_habits_of(via: Runner, runtime: Runtime) -> Runtime:
         return replace(runtime, rendezvous=False, gradient_scaling=0.0, pass_overhead_s=0.0, full_schedules=())
     known = TORCH_PIPELINING
     return replace(runtime, rendezvous=known.rendezvous, gradient_scaling=known.gradient_scaling)
+
+
+def with_speeds(cluster: Cluster, speeds: Sequence[float]) -> Cluster:
+    """The cluster with the speed of each device times that of `speeds`."""
+    pairs = zip(cluster.devices, speeds, strict=True)
+    return replace(cluster, devices=tuple(replace(device, speed=device.speed * speed) for device, speed in pairs))
 
 
 def pinning(ranks: int, cores: Sequence[int]) -> list[list[int]]:

@@ -18,7 +18,7 @@ from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.results.executions import read_execution
 from traces.results.timeline_comparison import Comparison, compare
-from traces.results.validation_cases import Case
+from traces.results.validation_cases import Case, with_habits_of
 
 DISTURBED = 0.02
 """A run whose machine lost a larger share of its core time to its host is reported apart: that alone made it so much
@@ -71,7 +71,7 @@ def prediction_inputs(folder: Path, case: Case) -> tuple[Profile, Cluster, Runti
     if case.needs_overhead:
         overhead = files.read_json(folder / "overheads" / f"{case.model}.json", Overhead)
         runtime = replace(runtime, **_added(case, profile, overhead))
-    return profile, case.with_straggler(cluster), case.with_habits(runtime)
+    return profile, case.with_straggler(cluster), with_habits_of(case.via, runtime)
 
 
 def _added(case: Case, profile: Profile, overhead: Overhead) -> dict[str, Any]:

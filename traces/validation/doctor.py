@@ -16,10 +16,8 @@ from simulator.run import expected_interval
 from simulator.run import run as simulate
 from simulator.runtime import Runtime
 from simulator.workload import Profile
-from traces.capture import machine_settings
 from traces.capture.measurement_rounds import median, spread
 from traces.capture.momentum_sgd import optimizer
-from traces.capture.network_inputs import draw
 from traces.capture.recorded_steps import RECORDED
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
@@ -28,10 +26,10 @@ from traces.results.diagnosis import Checkup, spent_on_path
 from traces.results.timeline_comparison import compare
 from traces.results.validation_cases import Runner, with_habits_of
 from traces.runs.torch_runtimes.ddp import run_ddp
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, build
 from traces.runs.torch_runtimes.pipelining import run_pipeline
-from traces.runs.torch_runtimes.trained_network import build
 from traces.zoo.networks import load
+from traces.zoo.own_network import draw
 
 WARMUP, STEPS = 3, 12
 RUNTIMES: dict[Runner, tuple[str, Callable[..., MeasuredRun]]] = {
@@ -39,11 +37,6 @@ RUNTIMES: dict[Runner, tuple[str, Callable[..., MeasuredRun]]] = {
     "pipelining": ("pipeline", run_pipeline),
 }
 """What runs a plan, with the name of its step."""
-
-
-def device_here() -> str:
-    """The device that each rank's steps are taken on, as captures name it."""
-    return machine_settings.device_name(torch.device("cpu"), 1)
 
 
 def why_alone(profile: Profile, model: str) -> str:

@@ -21,8 +21,7 @@ from simulator.plan import Synchronisation
 from simulator.runtime import Runtime
 from simulator.workload import Profile
 from traces.calibrate.links import calibrate
-from traces.calibrate.measured_points import sizes_to
-from traces.calibrate.median_calibration import median_calibration
+from traces.calibrate.median_calibration import median_calibration, sizes_to
 from traces.calibrate.runtime_overheads import ddp_overhead_s, pass_cost, pass_overhead_s, task_overhead_s
 from traces.capture.command import FRACTIONS, capture
 from traces.capture.median_profile import median_profile

@@ -23,8 +23,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import torch
-
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import RunError, ShardscopeError
@@ -101,11 +99,10 @@ def validate(
                 say(f"{progress}: {steps}, error {outcome.predicted_s / actual_s - 1:+.1%}")
     wanted = {case.name for case in cases}
     outcomes = [outcome for outcome in stored(folder) if outcome.case.name in wanted]
-    cpu = torch.device("cpu")
     validation = Validation(
-        machine=machine_settings.device_name(cpu, 1),
+        machine=machine_settings.device_name(),
         cores=len(cores),
-        software=machine_settings.software(cpu),
+        software=machine_settings.software(),
         outcomes=tuple(stored(folder)),
     )
     files.write_json(validation, folder / "validation.json")

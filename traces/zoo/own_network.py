@@ -1,4 +1,7 @@
-"""Networks of one's own, by `package.module:callable`, and what a network is: how it is built and what it reads."""
+"""What a network is, how it is built and what it reads: networks of one's own, and of Hugging Face's transformers.
+
+Random data for it may be one tensor or several, by position and by keyword.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,28 @@ import operator
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from simulator.errors import InputError
+from simulator.errors import InputError, MissingExtraError
 from simulator.one_line_parser import OneLineParser, count, shape
 
 INPUT = "[NAME=]SHAPE[:VOCABULARY]"
+PREFIX = "hf:"
+"""Of the names of Hugging Face's networks."""
+LONGEST, LONGEST_TINY, BLOCKS_TINY = 512, 64, 2
+"""Tokens of a sample at most; the same, and blocks of each stack, of a tiny network, whose layers keep their width."""
+LAYERS = (
+    *("num_hidden_layers", "num_layers", "num_decoder_layers", "n_layer", "n_layers"),
+    *("encoder_layers", "decoder_layers"),
+)
+POSITIONS = ("max_position_embeddings", "n_positions", "n_ctx")
 
 
 def add_input_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,7 +156,118 @@ class Network:
     vocabulary: int | None = None
     inputs: tuple[NetworkInput, ...] = ()
 
+    def built(self, seed: int) -> nn.Module:
+        """The network with the parameters that `seed` draws, alike in every process."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.build()
+
     @property
     def all_inputs(self) -> tuple[NetworkInput, ...]:
         """Every input, also where there is only the one that input_shape describes."""
         return self.inputs or (NetworkInput(shape=self.input_shape, vocabulary=self.vocabulary),)
+
+
+def huggingface_network(name: str, tiny: bool = False, inputs: tuple[NetworkInput, ...] = ()) -> Network:
+    """The network of "hf:" and a kind of model (t5, vit), a file or folder of a configuration, or a name on the hub.
+
+    inputs: None for tokens, or an image, as the configuration has them. Raises InputError, MissingExtraError.
+    """
+    try:
+        import transformers  # type: ignore[import-not-found,import-untyped,unused-ignore]
+    except ImportError:
+        raise MissingExtraError.of(f"model {name!r}", "transformers") from None
+    config = _configuration(transformers, name)
+    if tiny:
+        for field in {each for each in LAYERS if getattr(config, each, None)}:
+            setattr(config, field, min(getattr(config, field), BLOCKS_TINY))
+    config.use_cache = False
+    read = inputs or _inputs(config, LONGEST_TINY if tiny else LONGEST)
+    return Network(
+        build=lambda: transformers.AutoModel.from_config(config),
+        input_shape=read[0].shape,
+        vocabulary=read[0].vocabulary,
+        inputs=read,
+    )
+
+
+def _configuration(transformers: Any, name: str) -> Any:
+    source = name.removeprefix(PREFIX)
+    try:
+        if Path(source).exists():
+            return transformers.AutoConfig.from_pretrained(source)
+        if source in transformers.CONFIG_MAPPING:
+            return transformers.AutoConfig.for_model(source)
+        return transformers.AutoConfig.from_pretrained(source)
+    except Exception as error:  # whatever a configuration's own code or the hub says
+        reason = str(error).strip().partition("\n")[0]
+        raise InputError(
+            f"model {name!r}: {reason}; write hf: and a kind such as t5, a config.json, or a name on the hub"
+        ) from None
+
+
+def _inputs(config: Any, longest: int) -> tuple[NetworkInput, ...]:
+    if getattr(config, "image_size", None) and not getattr(config, "vocab_size", None):
+        sides = config.image_size if isinstance(config.image_size, list | tuple) else (config.image_size,) * 2
+        return (NetworkInput(name="pixel_values", shape=(config.num_channels, *sides)),)
+    if not getattr(config, "vocab_size", None):
+        raise InputError(f"model hf:{config.model_type}: its input is unknown; say it with --input NAME=SHAPE")
+    positions = min([longest, *(size for each in POSITIONS if (size := getattr(config, each, None)))])
+    names = ["input_ids", *(["decoder_input_ids"] if config.is_encoder_decoder else [])]
+    return tuple(NetworkInput(name=each, shape=(positions,), vocabulary=config.vocab_size) for each in names)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInputs:
+    """The arguments of a forward pass, each of shape (samples, ...); its length is the number of samples."""
+
+    positional: tuple[Tensor, ...] = ()
+    keywords: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        """The tensors, those by position first."""
+        yield from self.positional
+        yield from self.keywords.values()
+
+    def __len__(self) -> int:
+        return len(next(iter(self)))
+
+    def __getitem__(self, samples: slice) -> NetworkInputs:
+        """The same inputs for some of the samples."""
+        keywords = {name: tensor[samples] for name, tensor in self.keywords.items()}
+        return NetworkInputs(tuple(tensor[samples] for tensor in self.positional), keywords)
+
+    def chunk(self, parts: int) -> tuple[NetworkInputs, ...]:
+        """The inputs in at most so many parts of equally many samples, the last perhaps of fewer."""
+        size = -(-len(self) // parts)
+        return tuple(self[first : first + size] for first in range(0, len(self), size))
+
+    def applied(self, model: Callable[..., Any]) -> Any:
+        """What `model` makes of them."""
+        return model(*self.positional, **self.keywords)
+
+
+Data = Tensor | NetworkInputs
+"""The training data: of a network with one input a tensor, (samples, *input shape)."""
+
+
+def data_tensors(data: Data) -> list[Tensor]:
+    """The tensors of training data, in the order in which a traced network has its placeholders."""
+    return [data] if isinstance(data, Tensor) else list(data)
+
+
+def draw(network: Network, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Data:
+    """Random data of shape (batch_size, *input shape), as zeros may be faster than real data."""
+    drawn = [(each.name, _drawn(each, batch_size, torch_device, dtype)) for each in network.all_inputs]
+    if len(drawn) == 1 and not drawn[0][0]:
+        return drawn[0][1]
+    return NetworkInputs(
+        tuple(tensor for name, tensor in drawn if not name), {name: tensor for name, tensor in drawn if name}
+    )
+
+
+def _drawn(each: NetworkInput, batch_size: int, torch_device: torch.device, dtype: torch.dtype) -> Tensor:
+    shape = (batch_size, *each.shape)
+    if each.vocabulary is not None:
+        return torch.randint(each.vocabulary, shape, device=torch_device)
+    return torch.randn(shape, device=torch_device, dtype=dtype)

@@ -39,7 +39,7 @@ def bucket_transfers(script: Script, rank: int) -> dict[int, BucketTransfer]:
     graph = script.graph
     transfers: dict[int, BucketTransfer] = {}
     shared = (graph.kind == Kind.SYNCHRONISATION) | ((graph.kind == Kind.UPDATE) & (graph.layer >= 0))
-    for number, bucket in enumerate(script.buckets):
+    for number, bucket in enumerate(script.sharded.buckets):
         tasks = np.flatnonzero(shared & (graph.shard == number)).tolist()
         steps = bucket.steps(script.cluster, script.plan)
         for summed in range(script.sharded.sums_per_step):

@@ -4,7 +4,8 @@
     sum        what one group of targets needs of a piece: the terms of its holders, and those that are at home
     move       a message or collective of the graph, which carries slices of such sums in row-major order
 
-The rules are those of `simulator.lowering.exchange.reshard`; numbers of tasks mean shards, as in `exchange_pieces`.
+The rules are those of `simulator.lowering.exchange.reshard`; numbers of tasks mean shards, as in `exchange_pieces`, but
+in `task_moves`, which joins the graph's transfers to the moves of their edges.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+
+import numpy as np
 
 from simulator.lowering.exchange.collective_patterns import Pattern
 from simulator.lowering.exchange.exchange_pieces import Cell, EdgeEnd, Piece, pieces_of
 from simulator.lowering.exchange.exchanges import moves_of, numbered
 from simulator.lowering.exchange.reshard import SumGroup, slices
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.taskgraph import Kind, TaskGraph
 
 Tasks = Mapping[int, Sequence[int]]
 """By device, numbers of tasks on it."""
@@ -127,3 +134,56 @@ def _add_messages(moves: dict[tuple[object, ...], EdgeMove], box: int, needed: P
             key = (final, source, target, box)
             move = moves.setdefault(key, EdgeMove("message", (source, target), box, final))
             move.slices.append(Slice(needed, first, last))
+
+
+class Phase(Enum):
+    """What a tensor is of a layer's output in one micro-batch: AGAIN is the output of a recomputed layer, once more."""
+
+    FORWARD = "forward"
+    AGAIN = "again"
+    BACKWARD = "backward"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMove:
+    """What a transfer carries: a move of a layer's tensor. members: of a collective, in the order of their ring."""
+
+    layer: int
+    phase: Phase
+    move: EdgeMove
+    members: tuple[int, ...]
+
+
+def edges_of(model: ShardedModel) -> dict[tuple[int, Phase], EdgeMoves]:
+    """By layer and phase, what moves; only of layers that others read, and again of those recomputed with a reader."""
+    edges: dict[tuple[int, Phase], EdgeMoves] = {}
+    for position, readers in enumerate(model.profile.consumers):
+        draw = partial(edge_moves, exchange=model.plan.exchange, plain=model.has_plain_edge[position])
+        if readers:
+            edges[position, Phase.FORWARD] = draw(*model.edge(position), backward=False)
+            edges[position, Phase.BACKWARD] = draw(*model.edge(position), backward=True)
+        again = model.recomputed_readers(position)
+        if again:
+            edges[position, Phase.AGAIN] = draw(*model.edge(position, again), backward=False)
+    return edges
+
+
+def task_moves(graph: TaskGraph, edges: Mapping[tuple[int, Phase], EdgeMoves]) -> dict[int, TaskMove]:
+    """By task, what every activation and gradient of the graph carries."""
+    waiting: dict[tuple[object, ...], list[tuple[int, Phase, EdgeMove]]] = defaultdict(list)
+    for (layer, phase), edge in edges.items():  # FORWARD before AGAIN, as in the graph
+        kind = Kind.GRADIENT if phase == Phase.BACKWARD else Kind.ACTIVATION
+        for move in edge.moves:
+            waiting[kind, layer, move.pattern == "message", move.box, move.devices].append((layer, phase, move))
+    joined: dict[int, TaskMove] = {}
+    used: dict[tuple[object, ...], int] = defaultdict(int)
+    for task in np.flatnonzero(np.isin(graph.kind, (Kind.ACTIVATION, Kind.GRADIENT))).tolist():
+        pairs = graph.routes[graph.route[task]].pairs
+        message = len(pairs) == 1
+        members = pairs[0] if message else tuple(dict.fromkeys(source for source, _ in pairs))
+        devices = members if message else tuple(sorted(members))
+        key = Kind(graph.kind[task]), int(graph.layer[task]), message, int(graph.shard[task]), devices
+        number = used[key, int(graph.microbatch[task])]
+        used[key, int(graph.microbatch[task])] += 1
+        joined[task] = TaskMove(*waiting[key][number], members)
+    return joined

@@ -28,7 +28,7 @@ from simulator.plan import Plan
 from simulator.runtime import IDEAL, Runtime
 from simulator.timeline import Timeline
 from simulator.workload import Profile
-from traces.capture.stolen_time import StolenTime, largest
+from traces.capture.machine_settings import StolenTime, largest
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from simulator import collectives
+from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.parameters.replicas import Replicas
 from traces.capture.momentum_sgd import descend, optimizer
 from traces.runs.executor.bucket_transfers import BucketTransfer, bucket_transfers, owners_of
 from traces.runs.executor.parameter_pieces import ParameterPieces
 from traces.runs.executor.rank_shards import Shards
-from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, reduce_scatter
 from traces.runs.executor.run_setup import Script
+from traces.runs.executor.transport import Swap, all_gather, all_reduce, reduce_scatter
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Updates:
         self._updated = [piece for piece in own if not (self._in_rows and piece.is_summed)]
         tensors = [] if self._in_rows else self._pieces.tensors(self._updated)
         self._optimizer = optimizer(tensors, script.learning_rate, script.momentum)
-        for number in range(len(script.buckets)):
+        for number in range(len(script.sharded.buckets)):
             self._drop(number)
 
     def begin(self) -> None:
@@ -70,10 +70,10 @@ class Updates:
         """The row of gradients, (elements,), that a bucket's all-reduce sums."""
         return self._row(self.transfers[task])
 
-    def message_elements(self, task: int) -> int:
-        """Elements of a message."""
+    def empty_row(self, task: int) -> Tensor:
+        """Room for what a message carries, (elements,)."""
         first, last = self._part(self.transfers[task])
-        return last - first
+        return torch.empty(last - first, dtype=getattr(torch, self._script.dtype))
 
     def message(self, task: int) -> Tensor:
         """Gradients of this device, a sum of them, or the parameters that a server sends back: (elements,)."""
@@ -98,12 +98,11 @@ class Updates:
         transfer = self.transfers[task]
         bucket, index, count = self._bucket(transfer), transfer.members.index(self._rank), len(transfer.members)
         if transfer.step == "gather":
-            edges = [self._pieces.elements(bucket.pieces) * i // count for i in range(count + 1)]
-            sizes = [last - first for first, last in pairwise(edges)]
+            sizes = [last - first for first, last in split(self._pieces.elements(bucket.pieces), count)]
             return torch.cat(all_gather(self._share_of(transfer.bucket).values, sizes, index, swap))  # (elements,)
         if transfer.step == "scatter":
             row = self._row(transfer)
-            return reduce_scatter(row.tensor_split([len(row) * i // count for i in range(1, count)]), index, swap)
+            return reduce_scatter([row[slice(*part)] for part in split(len(row), count)], index, swap)
         key = transfer.bucket, transfer.sum
         row = self._totals[key] if key in self._totals else self._row(transfer)
         return all_reduce(row[slice(*self._share(transfer.bucket))], index, count, swap)
@@ -133,7 +132,7 @@ class Updates:
         for piece in self._updated:
             if not piece.is_summed:
                 self._update_alone(piece, sums)
-        for number, bucket in enumerate(self._script.buckets):
+        for number, bucket in enumerate(self._script.sharded.buckets):
             if self._rank in bucket.devices and (model.plan.states.stage or self._versions or not self._in_rows):
                 self._update_summed(number, bucket, sums)
         self._optimizer.step()
@@ -170,11 +169,11 @@ class Updates:
         return self._states[pieces]
 
     def _share_of(self, number: int) -> _State:
-        return self._state_of(self._script.buckets[number].pieces, self._share(number))
+        return self._state_of(self._script.sharded.buckets[number].pieces, self._share(number))
 
     def _drop(self, number: int) -> None:
         """Keep this device's slice alone of a bucket that is gathered for passes; the rest is no number until then."""
-        bucket, states = self._script.buckets[number], self._script.plan.states
+        bucket, states = self._script.sharded.buckets[number], self._script.plan.states
         if states.stage < 3 or self._rank not in bucket.devices or states.shares(bucket.devices) == 1:
             return
         pieces, own = bucket.pieces, self._share_of(number)
@@ -183,7 +182,7 @@ class Updates:
         self._pieces.write(pieces, row)
 
     def _bucket(self, transfer: BucketTransfer) -> Bucket:
-        return self._script.buckets[transfer.bucket]
+        return self._script.sharded.buckets[transfer.bucket]
 
     def _row(self, transfer: BucketTransfer) -> Tensor:
         """This device's gradients of a bucket, (elements,), made once per sum."""
@@ -196,13 +195,13 @@ class Updates:
         """The row for a sum, (elements,), filled as its parts come."""
         key = number, summed
         if key not in self._totals:
-            elements = self._pieces.elements(self._script.buckets[number].pieces)
+            elements = self._pieces.elements(self._script.sharded.buckets[number].pieces)
             self._totals[key] = torch.zeros(elements, dtype=getattr(torch, self._script.dtype))
         return self._totals[key]
 
     def _finished(self, number: int, summed: int) -> Tensor:
         """The row of a sum of which all that this device needs is there; what it adds up itself is put in its place."""
-        bucket, total = self._script.buckets[number], self._total(number, summed)
+        bucket, total = self._script.sharded.buckets[number], self._total(number, summed)
         if bucket.holders != bucket.devices and self._rank in owners_of(bucket):
             owners = owners_of(bucket)
             part = owners.index(self._rank), len(owners)
@@ -222,12 +221,11 @@ class Updates:
 
     def _part(self, transfer: BucketTransfer) -> tuple[int, int]:
         """The elements that a message carries, or a server serves."""
-        elements, (index, count) = self._pieces.elements(self._bucket(transfer).pieces), transfer.part
-        return elements * index // count, elements * (index + 1) // count
+        index, count = transfer.part
+        return split(self._pieces.elements(self._bucket(transfer).pieces), count)[index]
 
     def _share(self, number: int) -> tuple[int, int]:
         """The elements of a bucket that this device updates."""
-        bucket, states = self._script.buckets[number], self._script.plan.states
+        bucket, states = self._script.sharded.buckets[number], self._script.plan.states
         group = next(group for group in states.shard_groups(bucket.devices) if self._rank in group)
-        elements, index = self._pieces.elements(bucket.pieces), group.index(self._rank)
-        return elements * index // len(group), elements * (index + 1) // len(group)
+        return split(self._pieces.elements(bucket.pieces), len(group))[group.index(self._rank)]

@@ -1,4 +1,8 @@
-"""Which part of each of a layer's parameters a shard holds: its output channels and its part of the input channels.
+"""Boxes of a layer's output and of its parameters, and which of them a shard holds.
+
+Tensors between shards are canonical, (samples, channels, height, width), and every one has an origin: the coordinates
+of its first element in the output of its layer for one micro-batch. Of parameters a shard holds its output channels and
+its part of the input channels:
 
     linear, convolution    weight (channels, inputs, ...), bias (channels,)
     embedding              weight (inputs = vocabulary, channels)
@@ -9,18 +13,81 @@ A bias is added once: of a layer split by reduce each part holds, and adds, that
 
 from __future__ import annotations
 
-from torch import nn
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
 
 from simulator.errors import InputError
+from simulator.lowering.exchange.exchange_pieces import Cell
 from simulator.lowering.exchange.shard_regions import Interval, split
 from traces.zoo.blocks import Positions
 
+Coordinates = tuple[int, int, int, int]
+"""(sample, channel, row, column) in the output of a layer for one micro-batch."""
 Extents = tuple[Interval, ...]
 """A half-open interval along each axis of a parameter."""
 _BY_CHANNEL = (
     *(nn.Conv2d, nn.Linear, nn.Embedding, nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm),
     Positions,
 )
+
+
+class Box(NamedTuple):
+    """Half-open intervals of a layer's output, along each axis."""
+
+    samples: Interval
+    channels: Interval
+    rows: Interval
+    columns: Interval
+
+    @property
+    def low(self) -> Coordinates:
+        """Where it begins."""
+        return self.samples[0], self.channels[0], self.rows[0], self.columns[0]
+
+    @property
+    def shape(self) -> Coordinates:
+        """(samples, channels, height, width)."""
+        a, b, c, d = (high - low for low, high in self)
+        return a, b, c, d
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    def of(self, tensor: Tensor, origin: Coordinates) -> Tensor:
+        """This box of a tensor (samples, channels, height, width) that begins at `origin`; a view."""
+        if self.low == origin and self.shape == tensor.shape:
+            return tensor
+        spans = zip(self, origin, strict=True)
+        return tensor[tuple(slice(low - start, high - start) for (low, high), start in spans)]
+
+
+def take(tensor: Tensor, origin: Coordinates, cell: Cell) -> Tensor:
+    """The elements of `cell` of a tensor (samples, channels, height, width) that begins at `origin`: (elements,)."""
+    return tensor[_index(cell, origin)].reshape(-1)  # (samples, channels, height, width) -> (elements,)
+
+
+def put(tensor: Tensor, origin: Coordinates, cell: Cell, row: Tensor) -> None:
+    """Overwrite these elements by a row (elements,)."""
+    shape = [sum(high - low for low, high in intervals) for intervals in cell]
+    tensor[_index(cell, origin)] = row.view(shape)  # (elements,) -> (samples, channels, height, width)
+
+
+@lru_cache(maxsize=65536)
+def _index(cell: Cell, origin: Coordinates) -> tuple[slice | Tensor, ...]:
+    """Slices where the cell is a box; else one index along each axis that spans it with the others."""
+    spans = [[(low - start, high - start) for low, high in part] for part, start in zip(cell, origin, strict=True)]
+    if all(len(part) == 1 for part in spans):
+        return tuple(slice(*part[0]) for part in spans)
+    numbers = [torch.cat([torch.arange(low, high) for low, high in part]) for part in spans]
+    return tuple(
+        numbers[axis].view([-1 if axis == other else 1 for other in range(4)])  # (n, 1, 1, 1), (1, n, 1, 1), ...
+        for axis in range(4)
+    )
 
 
 def parameter_boxes(
@@ -79,6 +146,7 @@ def relative(box: Extents, to: Extents) -> tuple[slice, ...]:
 
 
 def is_inside(box: Extents, of: Extents) -> bool:
+    """Whether the other holds all of a box, of an output or of a parameter."""
     return all(first <= low and high <= last for (low, high), (first, last) in zip(box, of, strict=True))
 
 

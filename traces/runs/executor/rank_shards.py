@@ -18,12 +18,21 @@ import torch
 from torch import Tensor
 
 from traces.capture.fx_steps import Loss, TracedStep
+from traces.runs.executor.edge_moves import Phase
 from traces.runs.executor.parameter_boxes import Extents
 from traces.runs.executor.run_setup import Script
-from traces.runs.executor.shard_operators import cut_to_own, loss_share, to_canonical, to_native
-from traces.runs.executor.shard_parts import ShardInput, ShardPart, Slot, shard_part, slot_boxes
+from traces.runs.executor.shard_operators import (
+    ShardInput,
+    ShardPart,
+    Slot,
+    cut_to_own,
+    loss_share,
+    shard_part,
+    slot_boxes,
+    to_canonical,
+    to_native,
+)
 from traces.runs.executor.sliced_layers import sliced_parameters
-from traces.runs.executor.task_moves import Phase
 from traces.runs.executor.tensor_flow import HeldTensor, TensorFlow
 from traces.runs.executor.weight_versions import WeightVersions, versions_on
 
@@ -137,13 +146,18 @@ class Shards:
         if kept:
             self._tapes[output] = _Tape(result, [(wanted, leaf) for wanted, leaf in leaves if leaf.requires_grad])
         self._hold(output, result, part, Phase.AGAIN if again else Phase.FORWARD)
-        self._let_go(part, microbatch, again)
+        for wanted in part.inputs:
+            if wanted.producer >= 0:
+                self.release(wanted.producer, microbatch, self._phase(part, wanted, again))
 
     def backward(self, layer: int, microbatch: int, shard: int) -> None:
         """Differentiate a shard: gradients go to what it read and, unless those are a task apart, its parameters."""
         part, output = self._with_weights(layer, microbatch, shard), Output(layer, microbatch, shard)
         tape = self._tapes.pop(output)
-        output_gradient = self._output_gradient(output, part, tape.result)
+        if isinstance(part.step.module, Loss):
+            output_gradient = torch.ones_like(tape.result)
+        else:
+            output_gradient = self.flow(layer, microbatch, Phase.BACKWARD).read(part.wanted, part.shard.own)
         self.release(layer, microbatch, Phase.BACKWARD)
         apart = layer in self._script.weights_apart
         parameters = {} if apart else self._trained(part)
@@ -198,11 +212,6 @@ class Shards:
         inside = again and part.slot[0] in self._model.recomputed_readers(wanted.producer)
         return Phase.AGAIN if inside else Phase.FORWARD
 
-    def _let_go(self, part: ShardPart, microbatch: int, again: bool) -> None:
-        for wanted in part.inputs:
-            if wanted.producer >= 0:
-                self.release(wanted.producer, microbatch, self._phase(part, wanted, again))
-
     def _shaped(self, rows: Tensor) -> Tensor:
         """Training data in canonical form; tokens have one channel."""
         if self._script.network.vocabulary is None:
@@ -229,12 +238,6 @@ class Shards:
         if self._uses[output.layer, phase]:
             flow = self.flow(output.layer, output.microbatch, phase)
             flow.terms[output.shard] = HeldTensor(result.detach(), part.shard.own.low)
-
-    def _output_gradient(self, output: Output, part: ShardPart, result: Tensor) -> Tensor:
-        """The gradient of a shard's output; the loss's own is 1."""
-        if isinstance(part.step.module, Loss):
-            return torch.ones_like(result)
-        return self.flow(output.layer, output.microbatch, Phase.BACKWARD).read(part.wanted, part.shard.own)
 
     def _counted_uses(self) -> Iterator[tuple[int, Phase]]:
         """(layer, phase) once for each time that this device uses such a tensor in a micro-batch."""

@@ -19,7 +19,6 @@ from simulator.engine import simulate
 from simulator.errors import InputError, require
 from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import Interval, reads
-from simulator.lowering.parameters.buckets import Bucket
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
@@ -30,10 +29,9 @@ from simulator.workload import Layer, Profile
 from traces.capture.fx_steps import Loss, TracedStep, Trained, trace
 from traces.capture.layer_survey import shape_of
 from traces.capture.momentum_sgd import LEARNING_RATE, MOMENTUM
-from traces.capture.network_inputs import draw
-from traces.runs.executor.edge_moves import EdgeMoves
-from traces.runs.executor.task_moves import Phase, TaskMove, edges_of, task_moves
+from traces.runs.executor.edge_moves import EdgeMoves, Phase, TaskMove, edges_of, task_moves
 from traces.zoo.networks import Network
+from traces.zoo.own_network import draw
 
 ALL_REDUCE = "ring"
 """The collective that the backend's own all-reduce counts as."""
@@ -106,11 +104,6 @@ class Script:
     def sharded(self) -> ShardedModel:
         return ShardedModel(self.profile, self.plan)
 
-    @property
-    def buckets(self) -> tuple[Bucket, ...]:
-        """The gradient buckets of the plan, in the order of their numbers."""
-        return self.sharded.buckets
-
     @cached_property
     def weights_apart(self) -> set[int]:
         """The layers whose parameter gradients are tasks of their own."""
@@ -134,18 +127,15 @@ class Script:
         """By task, what every activation and gradient carries."""
         return task_moves(self.graph, self.edges)
 
-    def own(self, position: int) -> list[list[tuple[int, int]]]:
-        """The intervals whose product are the layer's shards."""
-        return self.sharded.intervals(position)
-
     def read(self, position: int, producer: str) -> list[list[Interval]]:
-        """For each interval of `own`, what it needs of a producer, or of the training data.
+        """For each of the intervals whose product are the layer's shards, what it needs of a producer, or of the data.
 
         Along channel, what the parts by reduce need stands in turn for each interval; tokens are needed by all.
         """
         layer, reduce = self.profile.layers[position], self.sharded.placements[position].reduce
         parts = 1 if producer == DATA and self.network.vocabulary is not None else reduce
-        sample, channel, *plane = reads(self.profile, layer, self.producer(producer), self.own(position), parts)
+        own = self.sharded.intervals(position)
+        sample, channel, *plane = reads(self.profile, layer, self.producer(producer), own, parts)
         if parts < reduce:
             channel = [interval for interval in channel for _ in range(reduce)]
         rule = f"layer {layer.name!r} is split {reduce} ways by reduce, each of which reads a channel"
@@ -170,9 +160,7 @@ class Script:
 
     def build(self) -> TracedLayers:
         """The network with its parameters drawn, step by step. Raises InputError where the profile is another's."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
-            trained = Trained(self.network.build().to(getattr(torch, self.dtype)))
+        trained = Trained(self.network.built(self.seed).to(getattr(torch, self.dtype)))
         steps = trace(trained)
         dimensions = self._dimensions(trained, steps)
         for module in trained.modules():

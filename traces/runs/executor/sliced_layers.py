@@ -16,8 +16,7 @@ from simulator.errors import InputError
 from simulator.lowering.exchange.shard_regions import Interval, split
 from simulator.workload import Layer
 from traces.capture.fx_steps import TracedStep
-from traces.runs.executor.parameter_boxes import Extents, relative
-from traces.runs.executor.regions import Box
+from traces.runs.executor.parameter_boxes import Box, Extents, relative
 from traces.zoo.blocks import Positions
 
 Parameters = Mapping[str, Tensor]
@@ -73,16 +72,14 @@ class Shard:
 
 def sliced_parameters(module: nn.Module | None, boxes: Mapping[str, Extents]) -> dict[str, Tensor]:
     """The elements of `boxes` of a module's parameters, by name, as leaves of their own unless they are all."""
-    return {
-        name: value
-        if boxes[name] == tuple((0, extent) for extent in value.shape)
-        else _leaf(value, relative(boxes[name], tuple((0, extent) for extent in value.shape)))
-        for name, value in (module.named_parameters() if module is not None else ())
-    }
-
-
-def _leaf(parameter: Tensor, part: tuple[slice, ...]) -> Tensor:
-    return parameter.detach()[part].clone().requires_grad_(parameter.requires_grad)
+    parameters: dict[str, Tensor] = {}
+    for name, value in module.named_parameters() if module is not None else ():
+        whole = tuple((0, extent) for extent in value.shape)
+        parameters[name] = value
+        if boxes[name] != whole:
+            part = value.detach()[relative(boxes[name], whole)].clone()
+            parameters[name] = part.requires_grad_(value.requires_grad)
+    return parameters
 
 
 def windowed(step: TracedStep, shard: Shard) -> Operator:

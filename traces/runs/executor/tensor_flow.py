@@ -14,8 +14,8 @@ from torch import Tensor
 
 from simulator.lowering.exchange.exchange_pieces import Cell
 from traces.runs.executor.edge_moves import EdgeMove, PieceSum, Slice
-from traces.runs.executor.regions import Box, Coordinates, put, take
-from traces.runs.executor.ring_exchanges import Swap, all_gather, all_reduce, all_to_all, reduce_scatter
+from traces.runs.executor.parameter_boxes import Box, Coordinates, is_inside, put, take
+from traces.runs.executor.transport import Swap, all_gather, all_reduce, all_to_all, reduce_scatter
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class TensorFlow:
         if len(tasks) != 1 or None in tasks:
             return None
         terms = [self.terms[task] for task in next(iter(tasks)) or () if task in self.terms]
-        if len(terms) == 1 and box.within(terms[0].box):
+        if len(terms) == 1 and is_inside(box, terms[0].box):
             return box.of(terms[0].tensor, terms[0].low)
         if terms and all(term.box == box for term in terms):
             first, *rest = (term.tensor for term in terms)

@@ -24,16 +24,14 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from simulator.taskgraph import Floats, Kind
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Shards
-from traces.runs.executor.ring_exchanges import Swap
 from traces.runs.executor.run_setup import Script, in_order
 from traces.runs.executor.tensor_flow import TensorFlow
-from traces.runs.executor.transport import Gloo
+from traces.runs.executor.transport import Gloo, Swap
 
 RECEIVES_AHEAD = 64
 
@@ -71,7 +69,6 @@ class Worker:
         self.shards = Shards(script, rank)
         self._updates = Updates(script, rank, self.shards)
         self._slowness = max(0.0, 1 / script.cluster.devices[rank].speed - 1)
-        self._dtype = getattr(torch, script.dtype)
         self._sort_tasks()
         self._events: SimpleQueue[_Event] = SimpleQueue()
         self._receivers = ThreadPoolExecutor(RECEIVES_AHEAD)
@@ -176,7 +173,7 @@ class Worker:
         if task in self._script.moves:
             row = self._flow(task).empty_row(self._script.moves[task].move)
         else:
-            row = torch.empty(self._updates.message_elements(task), dtype=self._dtype)
+            row = self._updates.empty_row(task)
         self._transport.receive(row, self._graph.routes[self._graph.route[task]].pairs[0][0], task)
         self._end_s[task] = time.monotonic()
         return row

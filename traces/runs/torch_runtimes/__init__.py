@@ -1,14 +1,8 @@
 """torch's own runtimes as users run them, over gloo, one process per device; watched task by task.
 
-    ddp              data parallelism: DistributedDataParallel
-    measured_steps   whole training steps on one rank: timed back to back, their bytes counted, their memory taken
-                     afterwards
-    pipeline_stage   a stage of torch's pipelines that is observed: its passes, and the messages before and after them
-    pipelining       pipelines: torch.distributed.pipelining
-    stage_modules    a traced network cut into stages, each a module that runs its steps one after the other
-    task_observer    observes the tasks of a rank that one of torch's runtimes drives: when layers' passes and messages
-                     begin and end
-    trained_network  a network as torch's runtimes train it, and its training data
-
-Import from the files themselves: processes that start with one of them need none of the others.
+ddp              data parallelism: DistributedDataParallel
+measured_steps   whole training steps on one rank: timed back to back, their bytes counted, their memory taken
+pipelining       pipelines: torch.distributed.pipelining
+stage_modules    a traced network cut into stages, each a module, and torch's stage of one, which is observed
+task_observer    observes the tasks of a rank that torch drives: when layers' passes and messages begin and end
 """

@@ -24,10 +24,9 @@ from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.runs.executor.run_setup import ALL_REDUCE
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, slow_down
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, samples, slow_down
 from traces.runs.torch_runtimes.stage_modules import whole
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import samples
 from traces.zoo.networks import load
 
 OPTIONS: Mapping[str, Any] = {"broadcast_buffers": False, "gradient_as_bucket_view": True}

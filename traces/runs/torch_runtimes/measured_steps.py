@@ -22,17 +22,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
-from traces.capture.stolen_time import StolenTime, largest
+from traces.capture.fx_steps import Trained
+from traces.capture.machine_settings import StolenTime, largest
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.results.executions import Execution
-from traces.results.observed_timeline import ObservedTask, execution
+from traces.results.executions import Execution, ObservedTask, execution
 from traces.runs.executor.transport import together
 from traces.runs.torch_runtimes.task_observer import TaskObserver
+from traces.zoo.networks import Network
+from traces.zoo.own_network import draw
 
 WARMUP = 3
 OBSERVED = 5
@@ -174,3 +178,18 @@ def peak_bytes(step: Callable[[], None]) -> int:
         level += event.nbytes()
         peak = max(peak, level)
     return sum(before.values()) + peak
+
+
+def build(network: Network, seed: int = 0) -> Trained:
+    """The network and its loss in training mode; every rank that asks with one seed has equal parameters."""
+    return Trained(network.built(seed)).train()
+
+
+def samples(network: Network, count: int, seed: int = 0) -> Tensor:
+    """Random data of shape (count, *input shape), of a network that reads one tensor. Raises InputError."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        data = draw(network, count, torch.device("cpu"), torch.float32)
+    if not isinstance(data, Tensor):
+        raise InputError("model: torch's runtimes run networks of one input tensor here; this one reads several")
+    return data

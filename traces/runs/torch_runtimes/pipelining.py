@@ -14,6 +14,7 @@ from torch.distributed import pipelining
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
+from simulator.exports.pipelining import SCHEDULES
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan
@@ -24,20 +25,10 @@ from traces.capture.momentum_sgd import optimizer
 from traces.lab.launch import launch
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
-from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks
-from traces.runs.torch_runtimes.pipeline_stage import Stage
-from traces.runs.torch_runtimes.stage_modules import cut
+from traces.runs.torch_runtimes.measured_steps import MeasuredRun, measure_steps, run_of_ranks, samples
+from traces.runs.torch_runtimes.stage_modules import Stage, cut
 from traces.runs.torch_runtimes.task_observer import TaskObserver
-from traces.runs.torch_runtimes.trained_network import samples
 from traces.zoo.networks import load
-
-SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved1F1B",
-    "zero-bubble": "InterleavedZeroBubble",
-}
-"""torch's name of each schedule that it has."""
 
 
 def run_pipeline(

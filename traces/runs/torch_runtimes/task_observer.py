@@ -24,7 +24,7 @@ from torch.futures import Future
 
 from simulator.taskgraph import Kind
 from traces.capture.fx_steps import tensors
-from traces.results.observed_timeline import ObservedTask
+from traces.results.executions import ObservedTask
 
 
 class TaskObserver:
