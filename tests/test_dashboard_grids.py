@@ -22,9 +22,8 @@ from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration
 from dashboard.state.measures import shares
-from dashboard.state.planning import build_plan
+from dashboard.state.planning import build_plan, degrees, microbatch_counts
 from dashboard.state.simulating import Counted, Outcome, compute, glance_of, simulated
-from dashboard.state.sizes import degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
 from simulator.errors import InputError

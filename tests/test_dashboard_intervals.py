@@ -20,10 +20,9 @@ from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
 from dashboard.pages.validate import _set_name
 from dashboard.state.advice import advise
 from dashboard.state.alternatives import alternatives
-from dashboard.state.published import published_sets
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
-from dashboard.state.validations import at_hand
+from dashboard.state.validations import at_hand, published_sets
 from dashboard.words.comparison import measured, results
 from dashboard.words.kpis import seconds_range
 from dashboard.words.sweep import best_by_value, expected

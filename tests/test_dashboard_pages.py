@@ -17,7 +17,7 @@ from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_of
 from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.pages.compare import Side, _sides
 from dashboard.state import sweeps as sweeps_module
-from dashboard.state.device_grid import block_in
+from dashboard.state.device_groups import block_in
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.comparison import device_time, results, settings

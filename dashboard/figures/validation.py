@@ -19,8 +19,7 @@ from dashboard.figures.style import (
     message,
     with_table,
 )
-from dashboard.state.published import PublishedSet
-from dashboard.state.validations import Group
+from dashboard.state.validations import Group, PublishedSet
 from simulator.units import format_time
 from traces.results.validations import ValidatedRun
 

@@ -1,6 +1,6 @@
 """What surrounds the figures: shell, controls, cards, routes, security.
 
-cards         the frame of a card: a title, its controls, an export menu, the figure
+cards         the frame of a card: a title, its controls, an export menu, the figure; tables, plain and sorted
 clientside    callbacks that run in the browser: functions of assets/page.js
 compression   answers compressed on their way out
 controls      the left rail: a control for each field of a Configuration, with a remark
@@ -12,5 +12,4 @@ routes        what the browser fetches beside callbacks: the timeline's spans an
 security      what the server lets in and what browsers may do with what it sends
 shell         what surrounds every page: header, theme, toasts, help, the shared state, and which page an address
               shows
-tables        tables that sort, and the one maker of their columns
 """

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 import partitioners
 from dashboard.figures import span_columns
 from dashboard.figures.standalone import Section, standalone
+from dashboard.state.columns import effective_split
 from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
 from dashboard.state.flows import BETWEEN, INSIDE
 from dashboard.state.inventory import label
 from dashboard.state.planning import batch_of, tier_links
 from dashboard.state.simulating import Outcome
-from dashboard.state.splits import effective_split
 from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.language_models.card_files import card_name

@@ -13,7 +13,7 @@ from dashboard.frame.cards import card, drawing, marked, plain_table, plot, scro
 from dashboard.pages._explore_words import why
 from dashboard.state.columns import columns_of
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.words.fits import yardstick
+from dashboard.words.kpis import yardstick
 from dashboard.words.partition import NetLine, head_sentence, heaviest_nets
 from dashboard.words.volume import ByteUnit, volume_unit
 

@@ -17,8 +17,7 @@ from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
-from dashboard.words.fits import missing
-from dashboard.words.kpis import seconds_range
+from dashboard.words.kpis import missing, seconds_range
 from dashboard.words.volume import ByteUnit, shown_unit
 from simulator.units import format_bytes, format_time
 

@@ -7,8 +7,7 @@ from typing import Any
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from dashboard.figures import span_columns
-from dashboard.frame.cards import card
-from dashboard.frame.tables import column, table
+from dashboard.frame.cards import card, column, table
 from dashboard.state.store import Store
 
 _HEIGHT = 320

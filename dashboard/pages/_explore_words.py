@@ -14,11 +14,10 @@ from dashboard.state.advice import Advice, SimulatedMove
 from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.hardware import mismatch, sequence_length, utilisation
 from dashboard.state.measures import transfer_seconds
-from dashboard.state.published import published_sets
 from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.validations import published_sets
 from dashboard.words.comparison import unlike
-from dashboard.words.fits import verdict_of
-from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
+from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range, verdict_of
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster

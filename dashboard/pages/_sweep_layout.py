@@ -9,8 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 import partitioners
-from dashboard.frame.cards import LIVE, beside, card, choice, graph, page
-from dashboard.frame.tables import column, table
+from dashboard.frame.cards import LIVE, beside, card, choice, column, graph, page, table
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.sweeps import PARAMETERS

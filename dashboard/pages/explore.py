@@ -13,7 +13,7 @@ from dashboard.frame.cards import LIVE, aria, beside, card, legend, marked, menu
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
 from dashboard.pages import _explore_figures, _explore_step, _explore_strategies, _explore_tasks
-from dashboard.pages._explore_language import grid_card
+from dashboard.pages._explore_figures import grid_card
 from dashboard.pages._explore_partition import nets_card, partition_card
 from dashboard.pages._explore_tasks import tasks_card
 from dashboard.state.configuration import Configuration

@@ -12,10 +12,9 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, choice, facts, graph, page
+from dashboard.frame.cards import aria, card, choice, column, facts, graph, page, table
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, table
 from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time

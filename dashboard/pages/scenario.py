@@ -10,10 +10,9 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, card, choice, graph, page, plain_table, switch, tiles
+from dashboard.frame.cards import LIVE, card, choice, column, graph, page, plain_table, switch, table, tiles
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, table
 from dashboard.state.configuration import Configuration
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store

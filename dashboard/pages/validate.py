@@ -10,15 +10,27 @@ from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps, shape_of
-from dashboard.frame.cards import LIVE, beside, card, choice, graph, page, plain_table, scrolled, switch, tiles
+from dashboard.frame.cards import (
+    LIVE,
+    beside,
+    card,
+    choice,
+    column,
+    graph,
+    page,
+    plain_table,
+    scrolled,
+    share_column,
+    switch,
+    table,
+    tiles,
+)
 from dashboard.frame.clientside import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, share_column, table
 from dashboard.pages._validate_words import details, kpis, machine, rows
 from dashboard.state.configuration import Configuration
-from dashboard.state.published import PublishedSet, published_sets
 from dashboard.state.store import Store
-from dashboard.state.validations import GROUPINGS, Stored, grouped
+from dashboard.state.validations import GROUPINGS, PublishedSet, Stored, grouped, published_sets
 from simulator.errors import UnknownNameError
 from traces.results.validations import DISTURBED, ValidatedRun
 

@@ -13,8 +13,8 @@ from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, SHARES_STATES, TIERS, Configuration
 from dashboard.state.hardware import sequence_length
 from dashboard.state.measures import Share
+from dashboard.state.planning import degrees
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.state.sizes import degrees
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES

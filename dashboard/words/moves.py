@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
 
+from dashboard.state.columns import Split, effective_split
 from dashboard.state.device_groups import device_groups
 from dashboard.state.simulating import Outcome
-from dashboard.state.splits import Split, effective_split
 from dashboard.words.kpis import difference
 from dashboard.words.volume import volume_unit
 from simulator.report.resource_use import DeviceUse
