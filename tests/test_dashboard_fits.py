@@ -9,8 +9,7 @@ import pytest
 from small_networks import branches
 
 from dashboard.frame.panels import as_html
-from dashboard.pages._explore_partition import whole_answer
-from dashboard.pages._explore_strategies import strategies_table
+from dashboard.pages._explore_strategies import strategies_table, whole_answer
 from dashboard.pages._explore_words import badge, baseline_name, verdict
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Glance, Outcome, glance_of

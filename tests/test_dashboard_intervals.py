@@ -76,8 +76,8 @@ def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
 def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome) -> None:
     slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
     advice = advise(store, slow)
-    assert seconds_range(advice.offered[0].glance.interval_s)
-    assert f"90% sure of {seconds_range(advice.offered[0].glance.interval_s)}" in as_html(advice_line(advice, slow))
+    assert seconds_range(advice.offered[0][1].interval_s)
+    assert f"90% sure of {seconds_range(advice.offered[0][1].interval_s)}" in as_html(advice_line(advice, slow))
 
 
 def test_both_sides_of_a_comparison_but_no_actual_run(store: Store, outcome: Outcome) -> None:

@@ -1,11 +1,9 @@
 """Figures as plain dictionaries that Plotly draws, each a pure function.
 
-breakdown        where the step goes: device time by what it was spent on, adding up to 100 %
 candidates       a search's history: the plans it tried, bytes against the step, beside the strategies
 device_grid      a language model on a grid of devices: who computes what, one block on one device, memory by kind
+devices          load balance, peak memory by kind against the capacity, and where the time of devices goes
 layers           a profile: time by layer, one layer's measured scaling, and the network's layers with their joins
-load_balance     load balance: each device's compute over the mean, and each layer's
-memory           peak memory of each device against its capacity
 network          the network: its topology with what each link carried, every busy link's utilisation over the step, and
                  bytes from device to device, of all phases or one of them
 partition        the partition figure as SVG: the folded network over its bars, and other strategies' bytes

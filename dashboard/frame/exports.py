@@ -85,11 +85,6 @@ def cluster_argument(outcome: Outcome) -> str:
     return f"{label(name)}.yaml" if "@" in name else name
 
 
-def tasks_csv(run: Run, cluster: Cluster) -> str:
-    """Every task as one row."""
-    return csv_text(span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False))
-
-
 def partition_csv(outcome: Outcome) -> str:
     """Every layer: its split, what it computes on the most loaded device, and the bytes that it moves and repeats."""
     assert outcome.run is not None and outcome.flows is not None
@@ -109,11 +104,6 @@ def partition_csv(outcome: Outcome) -> str:
     return csv_text(rows)
 
 
-def trace_json(run: Run, cluster: Cluster) -> str:
-    """The Chrome trace, which Perfetto opens."""
-    return json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False)
-
-
 def report_html(outcome: Outcome, run: Run, cluster: Cluster) -> str:
     """The report that stands alone."""
     now = outcome.configuration
@@ -126,8 +116,16 @@ Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]
 EXPORTS: Mapping[str, Made] = {
     "report.json": ("application/json", lambda outcome, run, cluster: json.dumps(run.report.to_dict(), indent=1)),
     "plan.json": ("application/json", lambda outcome, run, cluster: files.to_json(run.plan)),
-    "trace.json": ("application/json", lambda outcome, run, cluster: trace_json(run, cluster)),
-    "tasks.csv": ("text/csv", lambda outcome, run, cluster: tasks_csv(run, cluster)),
+    "trace.json": (
+        "application/json",
+        lambda outcome, run, cluster: json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False),
+    ),
+    "tasks.csv": (
+        "text/csv",
+        lambda outcome, run, cluster: csv_text(
+            span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
+        ),
+    ),
     "partition.csv": ("text/csv", lambda outcome, run, cluster: partition_csv(outcome)),
     "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
     "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),

@@ -7,19 +7,16 @@ from typing import Any
 
 from dash import Dash, Input, Output, State, html
 
-from dashboard.figures.breakdown import breakdown
 from dashboard.figures.device_grid import block_timeline, device_grid
-from dashboard.figures.load_balance import layer_balance, load_balance
-from dashboard.figures.memory import memory
+from dashboard.figures.devices import breakdown, layer_balance, load_balance, memory
 from dashboard.figures.network import link_use, topology, traffic_matrix
 from dashboard.figures.style import Figure, message
 from dashboard.frame.cards import beside, card, plot
-from dashboard.frame.clientside import effect
-from dashboard.frame.panels import add_panel, as_html
+from dashboard.frame.panels import add_panel, as_html, effect
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import block_in, device_groups, grid_of, slowest
-from dashboard.state.hardware import sequence_length
+from dashboard.state.measures import sequence_length
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from simulator.run import Run

@@ -57,10 +57,7 @@ def add(app: Dash, store: Store) -> Page:
         profile = shown(key, address)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, now)
-
-    return content
+    return lambda now, baseline, own: _page(store, now)
 
 
 def _page(store: Store, now: Configuration) -> Any:

@@ -11,9 +11,8 @@ from dash import Dash, Input, Output, dcc, html, no_update
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
 from dashboard.frame.cards import LIVE, card, choice, column, graph, page, plain_table, switch, table, tiles
-from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.state.configuration import Configuration
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
@@ -29,10 +28,7 @@ def add(app: Dash, store: Store) -> Page:
     keep_in_address(app, Input("scenario", "value"), Input("policy", "value"), Input("incident", "data"))
     _add_account(app, results)
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, own)
-
-    return content
+    return lambda now, baseline, own: _page(store, own)
 
 
 def _add_account(app: Dash, results: ScenarioResults) -> None:

@@ -25,10 +25,9 @@ from dashboard.frame.cards import (
     table,
     tiles,
 )
-from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.pages._validate_words import details, kpis, machine, rows
-from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.validations import GROUPINGS, PublishedSet, Stored, grouped, published_sets
 from simulator.errors import UnknownNameError
@@ -44,10 +43,7 @@ def add(app: Dash, store: Store) -> Page:
     _add_choice(app, store)
     keep_in_address(app, Input("validation", "value"), Input("validate-run", "value"), Input("validate-by", "value"))
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, own)
-
-    return content
+    return lambda now, baseline, own: _page(store, own)
 
 
 def _add_figures(app: Dash, store: Store) -> None:

@@ -10,9 +10,8 @@ desk           who waits for what: a tab's latest request wins
 device_groups  devices in groups where there are too many to be drawn each, or as the grid of a plan
 flows          where the bytes of a run go: inside nodes and between them
 folding        a network folded into chains, lanes and stretches
-hardware       whether the profile's device is the cluster's, MFU, tokens of a sample
 inventory      profiles, clusters, runs ... that pages can name: those of the start, and what users uploaded
-measures       numbers beyond the report: where the time of devices goes, tensors in flight
+measures       numbers beyond the report: where the time of devices goes, tensors in flight, MFU, whose device it is
 opening        files that are opened on any page: known by what they hold, shown where that is shown, or answered
 planning       from a configuration to its cluster and its plan; which batches and degrees a strategy can run
 plans          every plan of a model on so many devices, ranked by the search of `compare`

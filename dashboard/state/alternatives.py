@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import Desk
-from dashboard.state.hardware import sequence_length
+from dashboard.state.measures import sequence_length
 from dashboard.state.planning import degrees
 from dashboard.state.simulating import Glance, Outcome, glance_of
 from simulator.workload import Profile

@@ -19,7 +19,6 @@ from simulator.cli import (
     _better,
     _effects,
     _grids,
-    _machine_note,
     _options,
     _started_run,
     _strategy,
@@ -96,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     if args.trace_out and best:
         _printing.write_trace(simulate(profile, cluster, best.plan, runtime=best.runtime), cluster, args.trace_out)
     reports = [each.report for each in runs]
-    notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
+    notes = [*_printing.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
             {"strategy": name, "simulate": done[name].choice.words, "report": done[name].report.to_dict()}

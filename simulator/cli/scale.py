@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _machine_note, _options, _tables, _values
+from simulator.cli import _options, _tables, _values
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    notes = _machine_note.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
+    notes = _printing.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
