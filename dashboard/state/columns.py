@@ -244,10 +244,8 @@ def effective_split(sharding: Sharding) -> Split:
 
 def _merged(table: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, list[float]]:
     """The rows of `table` in ascending order, equal ones once, with the sums of their shares."""
-    order = np.lexsort(table.T[::-1])
-    lines = [(tuple(table[i].tolist()), float(shares[i])) for i in order]
-    groups = [(row, sum(share for _, share in same)) for row, same in groupby(lines, key=lambda line: line[0])]
-    return np.array([row for row, _ in groups], dtype=np.int64), [share for _, share in groups]
+    rows, which = np.unique(table, axis=0, return_inverse=True)
+    return rows, np.bincount(which.reshape(-1), weights=shares).tolist()
 
 
 def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> str:
