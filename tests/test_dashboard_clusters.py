@@ -12,8 +12,8 @@ import pytest
 from small_networks import branches
 
 from dashboard.frame.controls import cluster_options
-from dashboard.frame.exports import command, snippet
 from dashboard.frame.remarks import remarks
+from dashboard.frame.routes import command, snippet
 from dashboard.state import uploads
 from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration

@@ -16,8 +16,8 @@ from small_networks import branches
 
 from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS, applies, rail
-from dashboard.frame.exports import command
 from dashboard.frame.remarks import remarks
+from dashboard.frame.routes import command
 from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration

@@ -12,8 +12,8 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
 from dashboard.frame.cards import LIVE, aria, marked, menu
-from dashboard.frame.exports import EXPORTS
 from dashboard.frame.panels import add_panel, as_html, effect, failure, in_browser, toast
+from dashboard.frame.routes import EXPORTS
 from dashboard.state import uploads
 from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.opening import Opened, opened

@@ -54,8 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from partitioners._choice_search import best_of_strategy
     from simulator import files
     from simulator.cli import _answers, _printing
+    from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
     from simulator.language_models.card_files import is_card
     from simulator.run import expected_interval
     from simulator.run import run as simulate
@@ -79,9 +81,11 @@ def run(args: argparse.Namespace) -> int:
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
             try:
-                result = best_of_strategy(name, profile, cluster, args)
+                step, own = _step(name, profile, cluster, args)
+                result = best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
                 if curves is not None:
-                    reached[name] = _accuracy.cost_to_accuracy(result, curves, args.to_accuracy, profile, cluster)
+                    report, target = result.report, args.to_accuracy
+                    reached[name] = plan_cost_to_accuracy(curves, target, profile, cluster, result.plan, report)
                 done[name] = result
             except (InputError, MissingExtraError) as error:
                 failed[name] = str(error)
@@ -137,14 +141,6 @@ def strategy_names(text: str) -> list[str]:
     known = ", ".join(partitioners.strategies())
     require(len(names) > 0, "strategies", repr(text), f"it names at least one; known: {known}")
     return names
-
-
-def best_of_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> JudgedChoice:
-    """See `partitioners._choice_search`. Raises InputError where it cannot be built."""
-    from partitioners import _choice_search
-
-    step, own = _step(name, profile, cluster, args)
-    return _choice_search.best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
 
 
 def simulate_strategy(name: str, profile: Profile, cluster: Cluster, args: argparse.Namespace) -> Run:
