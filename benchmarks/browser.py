@@ -41,7 +41,7 @@ def served(store: Any) -> Iterator[str]:
     from dashboard.state.workers import Workers
 
     workers = Workers()
-    store.employ(workers)
+    store.desk.workers = workers
     server = listen(create_app(store), "127.0.0.1", 0)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -51,7 +51,7 @@ def served(store: Any) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-        store.employ(None)
+        store.desk.workers = None
         workers.close()
 
 

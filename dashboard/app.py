@@ -99,7 +99,7 @@ def serve(store: Store, host: str, port: int, path: str = "/") -> None:
     """
     require_address(host.strip("[]"), port)
     workers = Workers()
-    store.employ(workers)
+    store.desk.workers = workers
     first = store.default()
     store.desk.want(alternatives(first, store.profile(first)), tab="the first screen")
     hosts, token = access(host)

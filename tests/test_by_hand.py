@@ -13,7 +13,7 @@ from plans import planned
 from small_networks import BATCH, branches, chain, layer, network, switched
 
 from dashboard.state.candidates import _candidate
-from dashboard.state.device_grid import grid_of
+from dashboard.state.device_groups import grid_of
 from partitioners._layerwise.optcnn import cost_tables
 from simulator.cluster import AchievedShare
 from simulator.curve import Curve

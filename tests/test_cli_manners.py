@@ -16,8 +16,9 @@ import pytest
 from command_line import shardscope, written_tiny
 from conftest import ROOT
 
+from partitioners import _choice_search
 from simulator import files
-from simulator.cli import _tables, compare
+from simulator.cli import _tables
 from simulator.errors import InputError
 from simulator.network.catalogue import read_cluster
 from simulator.version import version
@@ -282,10 +283,10 @@ def test_capture_prints_what_it_measured_as_json(tmp_path: Path, capsys: pytest.
 
 
 def test_ctrl_c_is_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare, "best_of_strategy", interrupt)
+    monkeypatch.setattr(_choice_search, "best_of_strategy", interrupt)
     assert shardscope("compare", written_tiny(tmp_path), "--cluster", "cpu-1g") == 130
     assert capsys.readouterr().err == ""
 

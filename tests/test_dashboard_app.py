@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from small_networks import branches
 
 from dashboard.app import create_app, require_address
-from dashboard.frame.exports import command
+from dashboard.frame.routes import command
 from dashboard.frame.security import LOCAL, access, content_policy
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store

@@ -59,9 +59,9 @@ def store() -> Iterator[Store]:
             patch.setitem(workers_module._NICENESS, lane, 0)
         store = Store({"vgg16_v100": read_profile("vgg16_v100"), "small": branches()})
         workers = Workers(budget_s=PATIENT_S)
-        store.employ(workers)
+        store.desk.workers = workers
         yield store
-        store.employ(None)
+        store.desk.workers = None
         workers.close()
 
 
@@ -266,7 +266,7 @@ def test_strategies_are_simulated_behind_the_page(store: Store) -> None:
 
 def test_a_search_over_its_time_is_given_up_and_stays_so(store: Store) -> None:
     workers, hurried = Workers(budget_s=0.4), Store({"vgg16_v100": read_profile("vgg16_v100")})
-    hurried.employ(workers)
+    hurried.desk.workers = workers
     try:
         outcome = hurried.outcome(slow(hurried, 6))
         assert outcome.run is None and "given up" in outcome.reason
@@ -351,7 +351,7 @@ def test_where_no_process_starts_a_sentence_is_the_answer_and_the_next_request_t
     monkeypatch.setattr(workers_module, "process_context", lambda: context)
     store = Store({"small": branches()})
     workers = Workers({CLICKS: 1})
-    store.employ(workers)
+    store.desk.workers = workers
     for seed in (1, 1, 2):
         answer = store.desk.ask(quick(store, seed=seed), "a", PATIENT_S)
         assert isinstance(answer, Outcome) and answer.run is None
@@ -362,5 +362,5 @@ def test_where_no_process_starts_a_sentence_is_the_answer_and_the_next_request_t
         answer = store.desk.ask(quick(store, seed=1), "a", PATIENT_S)
         assert isinstance(answer, Outcome) and answer.run is not None
     finally:
-        store.employ(None)
+        store.desk.workers = None
         workers.close()

@@ -15,12 +15,9 @@ from small_networks import branches
 
 import partitioners
 from dashboard.figures import span_columns
-from dashboard.figures.breakdown import breakdown
-from dashboard.figures.load_balance import layer_balance, load_balance
-from dashboard.figures.memory import memory
-from dashboard.figures.network import link_use, topology, utilisation_over_time
+from dashboard.figures.devices import breakdown, layer_balance, load_balance, memory
+from dashboard.figures.network import link_use, topology, traffic_matrix, utilisation_over_time
 from dashboard.figures.style import CONFIG, CUT, IDLE, KINDS, LINES, TIER_COLOURS, Figure, device_colours
-from dashboard.figures.traffic import traffic_matrix
 from dashboard.state import measures
 from dashboard.state.device_groups import device_groups, short_names
 from dashboard.state.flows import layer_seconds

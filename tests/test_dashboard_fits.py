@@ -9,14 +9,13 @@ import pytest
 from small_networks import branches
 
 from dashboard.frame.panels import as_html
-from dashboard.pages._explore_partition import whole_answer
-from dashboard.pages._explore_strategies import strategies_table
+from dashboard.pages._explore_strategies import strategies_table, whole_answer
 from dashboard.pages._explore_words import badge, baseline_name, verdict
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Glance, Outcome, glance_of
 from dashboard.state.store import Store
 from dashboard.words.comparison import results
-from dashboard.words.fits import COLOURS, yardstick
+from dashboard.words.kpis import COLOURS, yardstick
 from simulator.memory_fit import Fit
 
 NOW = Configuration(profile="net", cluster="dgx-h100", strategy="data", devices=8)

@@ -16,15 +16,14 @@ from small_networks import branches
 
 from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS, applies, rail
-from dashboard.frame.exports import command
 from dashboard.frame.remarks import remarks
+from dashboard.frame.routes import command
 from dashboard.state import caps, simulating
 from dashboard.state.advice import MOST_S, advise, moves
 from dashboard.state.configuration import DEGREES, Configuration
 from dashboard.state.measures import shares
-from dashboard.state.planning import build_plan
+from dashboard.state.planning import build_plan, degrees, microbatch_counts
 from dashboard.state.simulating import Counted, Outcome, compute, glance_of, simulated
-from dashboard.state.sizes import degrees, microbatch_counts
 from dashboard.state.store import Store, bundled, given_cards
 from simulator.cli import main
 from simulator.errors import InputError
@@ -236,7 +235,7 @@ def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatc
     assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
     whole = advise(store, drawn)
     counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, runtime=IDEAL, report=drawn.run.report))
-    assert advise(store, counted).offered[0].move == whole.offered[0].move
+    assert advise(store, counted).offered[0][0] == whole.offered[0][0]
     slow = advise(store, replace(drawn, took_s=MOST_S + 1))
     assert not slow.offered and "takes 6.00 s to simulate" in slow.note
 
@@ -249,11 +248,11 @@ def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(stor
     glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
     store.desk.keep(searched, None, glance)
     best = advise(store, outcome).offered[0]
-    assert best.move.configuration == searched
+    assert best[0].configuration == searched
     near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
     store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
     store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
-    assert advise(store, outcome).offered[0].move.configuration == lean
+    assert advise(store, outcome).offered[0][0].configuration == lean
 
 
 def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:

@@ -20,10 +20,9 @@ from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
 from dashboard.pages.validate import _set_name
 from dashboard.state.advice import advise
 from dashboard.state.alternatives import alternatives
-from dashboard.state.published import published_sets
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
-from dashboard.state.validations import at_hand
+from dashboard.state.validations import at_hand, published_sets
 from dashboard.words.comparison import measured, results
 from dashboard.words.kpis import seconds_range
 from dashboard.words.sweep import best_by_value, expected
@@ -77,8 +76,8 @@ def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
 def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome) -> None:
     slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
     advice = advise(store, slow)
-    assert seconds_range(advice.offered[0].glance.interval_s)
-    assert f"90% sure of {seconds_range(advice.offered[0].glance.interval_s)}" in as_html(advice_line(advice, slow))
+    assert seconds_range(advice.offered[0][1].interval_s)
+    assert f"90% sure of {seconds_range(advice.offered[0][1].interval_s)}" in as_html(advice_line(advice, slow))
 
 
 def test_both_sides_of_a_comparison_but_no_actual_run(store: Store, outcome: Outcome) -> None:

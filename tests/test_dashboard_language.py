@@ -10,11 +10,11 @@ from small_networks import branches
 
 import partitioners
 from dashboard.figures.device_grid import block_timeline, device_grid
-from dashboard.figures.memory import KINDS, memory, parts_of
+from dashboard.figures.devices import KINDS, memory, parts_of
 from dashboard.state.alternatives import LANGUAGE_STRATEGIES, STRATEGIES, alternatives
 from dashboard.state.configuration import Configuration
-from dashboard.state.device_grid import block_in, grid_of
-from dashboard.state.hardware import sequence_length
+from dashboard.state.device_groups import block_in, grid_of
+from dashboard.state.measures import sequence_length
 from simulator.cluster import Cluster
 from simulator.files import library, read_profile
 from simulator.network.catalogue import read_cluster

@@ -17,12 +17,11 @@ from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_of
 from dashboard.pages._sweep_layout import columns_of_table
 from dashboard.pages.compare import Side, _sides
 from dashboard.state import sweeps as sweeps_module
-from dashboard.state.device_grid import block_in
+from dashboard.state.device_groups import block_in
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
-from dashboard.words.comparison import device_time, results, settings
+from dashboard.words.comparison import device_changes, device_time, moved_layers, results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
-from dashboard.words.moves import device_changes, moved_layers
 from dashboard.words.sweep import axis_title
 from simulator.errors import InputError, UnknownNameError
 

@@ -15,17 +15,16 @@ from dashboard.figures.candidates import candidates
 from dashboard.figures.network import topology
 from dashboard.figures.partition import partition, strategies
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid, _Anchors, _column, _title_lines, frame_of
-from dashboard.figures.partition_rows import balance, strips_height
+from dashboard.figures.partition_rows import STRIP, balance
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
 from dashboard.state.candidates import Candidate
-from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, _glyphs, by_column, columns_of
+from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, _glyphs, by_column, columns_of, effective_split
 from dashboard.state.configuration import Configuration
 from dashboard.state.device_groups import device_groups
 from dashboard.state.flows import BETWEEN, flows_of
 from dashboard.state.folding import stretches
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.state.splits import effective_split
 from dashboard.state.store import Store
 from dashboard.words.partition import against, heaviest_nets, moved_words
 from dashboard.words.volume import volume_unit
@@ -315,7 +314,7 @@ def test_why_a_strategy_has_no_strip_is_written_whole(store: Store) -> None:
     lines = [text for text in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text") if text.text]
     assert reason.strip() in " ".join(line.text or "" for line in lines)
     ends = [float(line.attrib["x"]) + 5.6 * len(line.text or "") for line in lines if "text-anchor" not in line.attrib]
-    assert max(ends) < WIDTH and max(float(line.attrib["y"]) for line in lines) < strips_height(1)
+    assert max(ends) < WIDTH and max(float(line.attrib["y"]) for line in lines) < STRIP + 36
 
 
 def test_plans_that_coincide_share_one_label() -> None:

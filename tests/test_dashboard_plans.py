@@ -11,7 +11,7 @@ import pytest
 from small_networks import branches
 from test_dashboard_grids import CARD
 
-from dashboard.figures.plans import MOST_BARS, steps
+from dashboard.figures.sweep import MOST_BARS, steps
 from dashboard.pages.plans import best_of_splits, over_degrees, title
 from dashboard.state import plans
 from dashboard.state.configuration import Configuration

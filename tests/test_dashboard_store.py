@@ -183,10 +183,10 @@ def test_uploads_of_one_name_are_told_apart(store: Store) -> None:
 
 def test_advice_and_the_menu_give_the_same_number(store: Store) -> None:
     shown = store.outcome(configured(store, microbatches=4))
-    for move in advise(store, shown).helpful:
-        if move.move.words == "strategy pipeline → owt":
+    for move, glance in advise(store, shown).helpful:
+        if move.words == "strategy pipeline → owt":
             run = store.outcome(replace(shown.configuration, strategy="owt")).run
-            assert run is not None and run.report.step_s == move.glance.step_s
+            assert run is not None and run.report.step_s == glance.step_s
     assert {move.configuration.microbatches for move in moves(shown) if move.words == "strategy pipeline → data"} == {4}
 
 
@@ -208,9 +208,9 @@ def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     outcome = store.outcome(configured(store, microbatches=1))
     advice = advise(store, outcome)
     assert outcome.run is not None and advice.loss is not None
-    again = store.outcome(advice.offered[0].move.configuration).run
-    assert again is not None and again.report.step_s == advice.offered[0].glance.step_s < outcome.run.report.step_s
-    steps_s = [simulated.glance.step_s for simulated in advice.helpful]
+    again = store.outcome(advice.offered[0][0].configuration).run
+    assert again is not None and again.report.step_s == advice.offered[0][1].step_s < outcome.run.report.step_s
+    steps_s = [glance.step_s for _, glance in advice.helpful]
     assert all(
         step_s <= next_s * (1 + 2 * AS_LONG) for step_s, next_s in pairwise(steps_s)
     )  # and of equals fewer bytes first

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.figures.style import BUSY, KINDS, NAMES, Figure, figure, message
-from dashboard.state.device_grid import DeviceGrid
+from dashboard.state.device_groups import DeviceGrid
 from dashboard.state.simulating import Counted
 from simulator.cluster import Cluster
 from simulator.run import Run

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.figures import svg
 from dashboard.figures.partition_graph import WIDTH, ColumnGrid, frame_of, graph
-from dashboard.figures.partition_rows import LANE_HEIGHT, ROWS_HEIGHT, lane, rows, strips, strips_height
+from dashboard.figures.partition_rows import LANE_HEIGHT, ROWS_HEIGHT, STRIP, lane, rows, strips
 from dashboard.figures.shades import Shades, shades_of
 from dashboard.state.columns import Column
 from dashboard.state.configuration import Configuration
@@ -41,7 +41,7 @@ def partition(columns: Sequence[Column], flows: Flows, cluster: Cluster, device:
 def strategies(columns: Sequence[Column], drawn: Mapping[Configuration, Glance | None]) -> str:
     """The same bytes under each strategy, the shown one first, on the columns of `partition`, as one SVG."""
     marks = strips(columns, drawn, ColumnGrid.of(len(columns)), 4.0)
-    return svg.document(WIDTH, strips_height(len(drawn)) + 6, marks, "Bytes of each block under each strategy")
+    return svg.document(WIDTH, STRIP * len(drawn) + 42, marks, "Bytes of each block under each strategy")
 
 
 def _graph_words(shades: Shades, unit: ByteUnit) -> list[str]:

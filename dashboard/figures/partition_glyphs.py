@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dashboard.figures import svg
 from dashboard.figures.shades import Shades
-from dashboard.state.columns import Column, Glyph
-from dashboard.state.splits import Split
+from dashboard.state.columns import Column, Glyph, Split
 
 MOST_LIT = 128
 """Devices up to which the cells of a selected one can be told from the others."""

@@ -9,7 +9,6 @@ from textwrap import wrap
 import numpy as np
 
 from dashboard.figures import svg
-from dashboard.figures.bar_scale import BarScale
 from dashboard.figures.partition_glyphs import layer_numbers
 from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid
 from dashboard.figures.shades import Shades
@@ -17,29 +16,37 @@ from dashboard.state.columns import Column, by_column
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import BETWEEN, Flows
 from dashboard.state.simulating import Glance
-from dashboard.words.fits import missing
-from dashboard.words.kpis import seconds_range
+from dashboard.words.kpis import missing, seconds_range
 from dashboard.words.volume import ByteUnit, shown_unit, volume_unit
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes, format_time
 
-_BARS, _ROW, _STRIP = 44.0, 62.0, 40.0
+_BARS, _ROW = 44.0, 62.0
 _UNEVEN = 1.15
 """Largest over mean from which a block's balance is written."""
 _SIDE = RIGHT + 24
 _NOTE_LETTERS = 150
 """Of a line beside a strategy that has no bars."""
-LANE_HEIGHT, ROWS_HEIGHT = 96.0, 4 * _ROW + 6
+_FAR = 3.0
+"""Times the next highest column: a higher one would flatten all others."""
+_ABOVE = 1.5
+"""Times the next highest column: what a bar that is cut off stands for at its top."""
+_SAID = 0.06
+"""Share of the highest bar from which a bar has its number."""
+LANE_HEIGHT, ROWS_HEIGHT, STRIP = 96.0, 4 * _ROW + 6, 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BarRow:
-    """A row of bars, one below each column, on one line; `room`: how high they may be. unit: None for seconds."""
+    """A row of bars, one below each column, on one line; `room`: how high they may be. unit: None for seconds.
+
+    most: what the highest bar stands for, as of `highest`; larger sizes are cut off.
+    """
 
     columns: Sequence[Column]
     geometry: ColumnGrid
     floor: float
-    scale: BarScale
+    most: float
     unit: ByteUnit | None
     room: float = 38.0
 
@@ -52,7 +59,7 @@ class _BarRow:
         """A bar of each size over its axis, with its number where it has room."""
         marks = []
         for (column, middle), size in zip(self.places, sizes.tolist(), strict=True):
-            height = self.scale.part(size, size, self.room)
+            height = self.part(size, size)
             marks.append(self.axis(middle))
             if size > 0:
                 words = f"{column.title}: {format_bytes(size) if self.unit else format_time(size)}"
@@ -67,7 +74,7 @@ class _BarRow:
         for (column, middle), size in zip(self.places, sizes, strict=True):
             if size[BETWEEN] > 0:
                 whole, between = float(size.sum()), float(size[BETWEEN])
-                bar = self.rect(middle, self.scale.part(between, whole, self.room), f"{kind}-between")
+                bar = self.rect(middle, self.part(between, whole), f"{kind}-between")
                 words = f"{column.title}: {format_bytes(between)} between nodes, {format_bytes(whole - between)} inside"
                 marks.append(_picked(column, [bar, *self.breaks(middle, whole)], words))
         return marks
@@ -76,21 +83,35 @@ class _BarRow:
         half = self.geometry.pitch * 0.41
         return svg.line(middle - half, self.floor, middle + half, self.floor, class_="axis")
 
+    def part(self, size: float, whole: float) -> float:
+        """The height of a part of a bar that stands for `whole`."""
+        return self.room * size / max(self.most, whole) if size else 0.0
+
     def rect(self, middle: float, height: float, kind: str, foot: float = 0.0) -> str:
         """A bar, or a part of one that begins at a height of `foot`."""
         wide = self.geometry.glyph * 0.72
         return svg.rect(middle - wide / 2, self.floor - foot - height, wide, height, class_=kind)
 
     def breaks(self, middle: float, size: float) -> list[str]:
-        """Across a bar of that size, where it is cut off."""
-        wide = self.geometry.glyph * 0.72
-        return self.scale.break_marks(size, middle - wide / 2, wide, self.floor, self.room)
+        """Two slanted lines around a gap across a bar of that size, where it is cut off."""
+        if size <= self.most * (1 + 1e-9):
+            return []
+        half, y = self.geometry.glyph * 0.36 + 2, self.floor - self.room * 0.78
+        gap = f"M{svg.number(middle - half)} {svg.number(y)}L{svg.number(middle + half)} {svg.number(y - 5)}"
+        return [svg.path(gap, class_=look, fill="none") for look in ("break", "break-gap")]
 
     def number(self, middle: float, size: float, height: float) -> list[str]:
-        if self.unit is None or not self.scale.is_said(size):
+        if self.unit is None or not 0 < size >= _SAID * self.most:
             return []
         words, y = self.unit.number(size), self.floor - height - 3
         return [svg.text(middle, y, words, class_="tiny ink", text_anchor="middle")]
+
+
+def highest(rows: Sequence[Floats]) -> float:
+    """What the highest bar of rows of sizes, (columns,) each, stands for: one far above all others is cut off."""
+    sizes = np.sort(np.max(rows, axis=0))[::-1] if rows else np.zeros(1)
+    first, second = float(sizes[0]), float(sizes[1]) if len(sizes) > 1 else 0.0
+    return _ABOVE * second if 0 < _FAR * second < first else first
 
 
 def _picked(column: Column, marks: list[str], words: str) -> str:
@@ -109,12 +130,12 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
     """Compute by device, activations cut, gradients, replicated memory."""
     cut, gradients = by_column(columns, flows.activation_bytes), by_column(columns, flows.gradient_bytes)
     replicated = by_column(columns, flows.replicated_bytes)
-    same = BarScale.of([cut.sum(axis=1), gradients.sum(axis=1)])
+    same = highest([cut.sum(axis=1), gradients.sum(axis=1)])
     unit = volume_unit(flows.total_bytes)
 
-    def row(number: int, scale: BarScale) -> _BarRow:
+    def row(number: int, most: float) -> _BarRow:
         floor = top + (number + 1) * _ROW - 8
-        return _BarRow(columns=columns, geometry=geometry, floor=floor, scale=scale, unit=unit)
+        return _BarRow(columns=columns, geometry=geometry, floor=floor, most=most, unit=unit)
 
     marks = _compute(columns, flows, shades, geometry, top)
     words = ("activations cut", "there and back", "cut"), ("gradients synced", "same scale", "gradient")
@@ -122,7 +143,7 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
         bars = row(number, same)
         marks += _heading(title, f"{unit.name}, {note}", bars.floor, f"{kind}-ink") + bars.stacked(sizes, kind)
         marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), bars.floor, unit)
-    held = row(3, BarScale.of([replicated]))
+    held = row(3, highest([replicated]))
     marks += _heading("replicated memory", f"{unit.name}, copies beyond one", held.floor, "ink")
     return [*marks, *held.bars(replicated, "replicated"), *_total(float(replicated.sum()), None, held.floor, unit)]
 
@@ -139,7 +160,7 @@ def lane(
         ("", f"receives, {unit.name}", received, "cut-inside"),
     )):  # fmt: skip
         row = _BarRow(
-            columns=columns, geometry=geometry, floor=top + (number + 1) * 46 - 6, scale=BarScale.of([values]),
+            columns=columns, geometry=geometry, floor=top + (number + 1) * 46 - 6, most=highest([values]),
             unit=unit if number else None, room=26.0,
         )  # fmt: skip
         marks += _heading(title, note, row.floor, "ink") + row.bars(values, kind)
@@ -156,7 +177,7 @@ def strips(
     dashed = None if data is None else by_column(columns, data).sum(axis=1)
     known = [each.by_layer for each in drawn.values() if each is not None and each.by_layer is not None]
     sums = [by_column(columns, sizes).sum(axis=1) for sizes in known]
-    scale, unit = BarScale.of(sums if dashed is None else [*sums, dashed]), shown_unit(drawn.values())
+    most, unit = highest(sums if dashed is None else [*sums, dashed]), shown_unit(drawn.values())
     marks = [
         svg.line(18, top, WIDTH - 18, top, class_="rule"),
         svg.text(20, top + 18, f"the same bytes under each strategy, in {unit.name}; dashed: data parallelism's",
@@ -165,10 +186,10 @@ def strips(
     for x, words in ((990.0, "bytes"), (1043.0, "step"), (1084.0, "load")):
         marks.append(svg.text(x, top + 18, words, class_="dim small", text_anchor="end"))
     for number, (option, glance) in enumerate(drawn.items()):
-        floor = top + 30 + (number + 1) * _STRIP - 8
-        row = _BarRow(columns=columns, geometry=geometry, floor=floor, scale=scale, unit=unit, room=26.0)
+        floor = top + 30 + (number + 1) * STRIP - 8
+        row = _BarRow(columns=columns, geometry=geometry, floor=floor, most=most, unit=unit, room=26.0)
         shown = number == 0
-        marks += [svg.rect(8, floor - 30, WIDTH - 16, _STRIP - 2, class_="band")] if shown else []
+        marks += [svg.rect(8, floor - 30, WIDTH - 16, STRIP - 2, class_="band")] if shown else []
         look = f"{'strong' if shown else 'plain'} small"
         marks.append(svg.text(20, floor - 4, option.planner, class_=look))
         if glance is None or glance.by_layer is None:
@@ -180,11 +201,6 @@ def strips(
         marks += _figures(option.planner, glance, floor, unit, shown, glance.step_s == best_s)
         marks += _strip(row, option.planner, by_column(columns, glance.by_layer), dashed if shown else None)
     return marks
-
-
-def strips_height(count: int) -> float:
-    """What `strips` takes."""
-    return 36 + count * _STRIP
 
 
 def _figures(name: str, glance: Glance, floor: float, unit: ByteUnit, shown: bool, best: bool) -> list[str]:
@@ -205,13 +221,13 @@ def _strip(row: _BarRow, name: str, sizes: Floats, dashed: Floats | None) -> lis
     for i, (column, middle) in enumerate(row.places):
         cut, gradients = sizes[i].tolist()
         whole = cut + gradients
-        foot, rest = (row.scale.part(size, whole, row.room) for size in (gradients, cut))
+        foot, rest = (row.part(size, whole) for size in (gradients, cut))
         bars = [row.rect(middle, foot, "gradient-between"), row.rect(middle, rest, "cut-between", foot)]
         words = f"{name}, {column.title}: {format_bytes(cut)} of activations, {format_bytes(gradients)} of gradients"
         marks += [row.axis(middle), _picked(column, [*bars, *row.breaks(middle, whole)], words)]
         other = 0.0 if dashed is None else float(dashed[i])
-        if whole <= row.scale.most and other > max(whole * 1.02, 0.01 * row.scale.most):
-            marks.append(row.rect(middle, row.scale.part(other, other, row.room), "dashed"))
+        if whole <= row.most and other > max(whole * 1.02, 0.01 * row.most):
+            marks.append(row.rect(middle, row.part(other, other), "dashed"))
             marks += row.breaks(middle, other)
         else:
             marks += row.number(middle, whole, foot + rest - 1)

@@ -99,13 +99,7 @@ def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
 
 
 def table_rows(run: Run, cluster: Cluster, first: int, last: int, sort: str, descending: bool) -> list[dict[str, Any]]:
-    """Tasks `first` to `last` (exclusive) of the whole table in the order asked for."""
-    order = sorted_tasks(run, sort, descending)[first:last]
-    return [task_row(run, cluster, int(task)) for task in order]
-
-
-def sorted_tasks(run: Run, sort: str, descending: bool) -> Ints:
-    """All tasks ordered by a column of the table, "start" where the name is none."""
+    """Tasks `first` to `last` (exclusive) of the whole table ordered by a column, by start where the name is none."""
     graph, timeline = run.graph, run.timeline
     keys: dict[str, Any] = {
         "task": np.arange(len(graph)),
@@ -118,11 +112,11 @@ def sorted_tasks(run: Run, sort: str, descending: bool) -> Ints:
         "bytes": graph.bytes,
     }
     key = keys.get(sort, timeline.start_s)
-    order: Ints = np.argsort(-key.astype(float) if descending else key, kind="stable")
-    return order
+    order = np.argsort(-key.astype(float) if descending else key, kind="stable")
+    return [_task_row(run, cluster, int(task)) for task in order[first:last]]
 
 
-def task_row(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
+def _task_row(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
     """One row of the table of tasks."""
     graph, timeline = run.graph, run.timeline
     names, layer = short_names(cluster), int(graph.layer[task])

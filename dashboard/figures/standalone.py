@@ -10,13 +10,10 @@ from html import escape
 from importlib import resources
 
 from dashboard.figures import span_columns
-from dashboard.figures.breakdown import breakdown
-from dashboard.figures.load_balance import load_balance
-from dashboard.figures.memory import memory
-from dashboard.figures.network import link_use, topology
+from dashboard.figures.devices import breakdown, load_balance, memory
+from dashboard.figures.network import link_use, topology, traffic_matrix
 from dashboard.figures.partition import partition
 from dashboard.figures.style import CONFIG, Figure
-from dashboard.figures.traffic import traffic_matrix
 from dashboard.state.columns import columns_of
 from dashboard.state.flows import flows_of
 from dashboard.state.measures import shares

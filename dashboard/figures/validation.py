@@ -19,8 +19,7 @@ from dashboard.figures.style import (
     message,
     with_table,
 )
-from dashboard.state.published import PublishedSet
-from dashboard.state.validations import Group
+from dashboard.state.validations import Group, PublishedSet
 from simulator.units import format_time
 from traces.results.validations import ValidatedRun
 
@@ -111,24 +110,24 @@ def errors(groups: Sequence[Group], selected: str | None = None) -> Figure:
 
 
 Read = Callable[[ValidatedRun], float | None]
-QUANTITIES: Mapping[str, tuple[str, str, Read, Read]] = {
+QUANTITIES: Mapping[str, tuple[str, Read, Read]] = {
     "volume": (
-        "bytes counted on the wire (MiB)", "%",
+        "bytes counted on the wire (MiB)",
         lambda o: o.counted_bytes / 2**20 if o.predicted_bytes else None, lambda o: o.bytes_error * 100,
     ),
     "memory": (
-        "memory measured, fullest rank (MiB)", "%",
+        "memory measured, fullest rank (MiB)",
         lambda o: o.actual_memory_bytes / 2**20 if o.actual_memory_bytes else None,
         lambda o: (o.predicted_memory_bytes / o.actual_memory_bytes - 1) * 100 if o.actual_memory_bytes else None,
     ),
-    "load": ("processes in the run queue as the run began", "%", lambda o: o.load, lambda o: o.error * 100),
+    "load": ("processes in the run queue as the run began", lambda o: o.load, lambda o: o.error * 100),
 }  # fmt: skip
-"""What an error stands over: (name of the axis, unit of the error, position, error)."""
+"""What an error stands over: (name of the axis, position, error in per cent)."""
 
 
 def error_over(groups: Sequence[Group], quantity: str, selected: str | None = None) -> Figure:
     """The signed error of volume, memory or step over their size, or over the machine's load."""
-    title, unit, position, error = QUANTITIES[quantity]
+    title, position, error = QUANTITIES[quantity]
     data = []
     for i, group in enumerate(groups):
         known = replace(_calm_first(group), outcomes=tuple(o for o in group.outcomes if position(o) is not None))
@@ -143,7 +142,7 @@ def error_over(groups: Sequence[Group], quantity: str, selected: str | None = No
         shapes=[_zone()],
         margin=_MARGIN,
         xaxis={"title": title, **scale},
-        yaxis={"ticksuffix": unit, "zeroline": True, "zerolinecolor": GRID},
+        yaxis={"ticksuffix": "%", "zeroline": True, "zerolinecolor": GRID},
     )
     return _with_runs(drawn, groups)
 

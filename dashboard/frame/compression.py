@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import ipaddress
 import re
 import threading
 from typing import Any
 
 from flask import Flask, Response, request
+
+from dashboard.frame.security import is_loopback
 
 _TYPES = ("text/", "application/json", "application/javascript", "image/svg+xml", "application/octet-stream")
 _FIXED = ("/_dash-component-suites/", "/assets/")
@@ -30,7 +31,7 @@ def compress(server: Flask) -> None:
         fixed = request.path.startswith(_FIXED)
         if (
             response.status_code != 200
-            or (not fixed and _is_near(request.remote_addr))
+            or (not fixed and is_loopback(request.remote_addr or ""))
             or "gzip" not in request.headers.get("Accept-Encoding", "")
             or response.headers.get("Content-Encoding")
             or not (response.mimetype or "").startswith(_TYPES)
@@ -67,11 +68,3 @@ def pack_ahead(server: Flask, token: str = "") -> None:
     page = browser.get("/profiles", query_string={"token": token}, follow_redirects=True, **as_browser)
     for address in (*re.findall(r'(?:src|href)="(/[^"]+)"', page.get_data(as_text=True)), _PLOTLY):
         browser.get(address, **as_browser)
-
-
-def _is_near(address: str | None) -> bool:
-    """Whether an address of the other end is this machine's."""
-    try:
-        return ipaddress.ip_address(address or "").is_loopback
-    except ValueError:
-        return False

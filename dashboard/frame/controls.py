@@ -20,8 +20,8 @@ from dashboard.state.configuration import (
     SHARES_STATES,
     Configuration,
 )
-from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
+from dashboard.state.measures import sequence_length
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.costs.typical_scaling import device_class

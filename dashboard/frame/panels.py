@@ -1,8 +1,10 @@
 """Panels that the page fetches and fills in by itself, because every component of Dash that is on a page costs a
-millisecond at each change of any other: numbers, tables and words come as HTML, figures as Plotly's JSON."""
+millisecond at each change of any other: numbers, tables and words come as HTML, figures as Plotly's JSON.
+And callbacks that run in the browser: functions of assets/page.js."""
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import traceback
@@ -10,6 +12,7 @@ from collections.abc import Callable, Mapping
 from html import escape
 from typing import Any
 
+from dash import ClientsideFunction, Output, State
 from dash.development.base_component import Component
 from flask import Flask, Response, request
 from plotly.io.json import to_json_plotly
@@ -80,9 +83,28 @@ def as_html(part: Any) -> str:
 
 def _text(value: Any) -> str:
     if isinstance(value, dict):  # a style
-        value = ";".join(f"{_dashed(name)}:{setting}" for name, setting in value.items())
+        dashed = {re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name): each for name, each in value.items()}
+        value = ";".join(f"{name}:{setting}" for name, setting in dashed.items())
     return escape(str(value), quote=True)
 
 
-def _dashed(name: str) -> str:
-    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name)
+def in_browser(app: Any, function: str, outputs: Any, *inputs: Any) -> None:
+    """Let `function` compute `outputs`."""
+    app.clientside_callback(ClientsideFunction("page", function), outputs, *inputs)
+
+
+def keep_in_address(app: Any, *inputs: Any) -> None:
+    """Let the address of a page hold the values of `inputs` under the names that the page has in `own-names`."""
+    outputs = Output("address", "data", allow_duplicate=True)
+    app.clientside_callback(
+        ClientsideFunction("page", "own"), outputs, *inputs, State("own-names", "data"), State("address", "data"),
+        prevent_initial_call="initial_duplicate",
+    )  # fmt: skip
+
+
+def effect(app: Any, function: str, *inputs: Any) -> None:
+    """Let `function` do something in the browser at first and whenever an input changes; it returns nothing."""
+    outputs = Output("nothing", "data", allow_duplicate=True)
+    app.clientside_callback(
+        ClientsideFunction("page", function), outputs, *inputs, prevent_initial_call="initial_duplicate"
+    )

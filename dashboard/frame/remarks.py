@@ -15,9 +15,8 @@ import partitioners
 from dashboard.frame.cards import marked
 from dashboard.frame.controls import CONTROLS, applies
 from dashboard.state.configuration import DEGREES, FACTORS, OWN
-from dashboard.state.planning import batch_of, tier_links
+from dashboard.state.planning import batch_of, batch_sizes, degrees, microbatch_counts, tier_links
 from dashboard.state.simulating import Outcome
-from dashboard.state.sizes import batch_sizes, degrees, microbatch_counts
 from simulator.network import catalogue
 from simulator.plan import OPTIMIZERS
 from simulator.units import format_bandwidth, format_time

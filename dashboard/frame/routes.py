@@ -1,22 +1,34 @@
-"""What the browser fetches beside callbacks: the timeline's spans and the exported files."""
+"""What the browser fetches beside callbacks: the timeline's spans, drawings, and a run in other forms: its exports."""
 
 from __future__ import annotations
 
+import json
+import shlex
+from collections.abc import Callable, Mapping
 from html import escape
 
 from flask import Flask, Response, abort, request
 
+import partitioners
 from dashboard.figures import span_columns
 from dashboard.figures.partition import partition
 from dashboard.figures.partition import strategies as compared_strategies
-from dashboard.frame.exports import EXPORTS
+from dashboard.figures.standalone import Section, standalone
 from dashboard.state.alternatives import glances_at_hand
-from dashboard.state.columns import columns_of
+from dashboard.state.columns import columns_of, effective_split
+from dashboard.state.configuration import OWN, SHARES_STATES, Configuration
+from dashboard.state.flows import BETWEEN, INSIDE
+from dashboard.state.inventory import label
+from dashboard.state.planning import batch_of, tier_links
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
+from simulator import collectives, files
 from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
+from simulator.language_models.card_files import card_name
+from simulator.report import chrome_trace
 from simulator.run import Run
+from simulator.sweep.export import csv_text
 
 NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
 
@@ -87,3 +99,148 @@ def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, C
     if outcome.run is None or outcome.cluster is None:
         abort(422, outcome.undrawn)
     return outcome, outcome.run, outcome.cluster
+
+
+def command(outcome: Outcome) -> str:
+    """The `shardscope simulate` that repeats a configuration, quoted for a shell."""
+    now = outcome.configuration
+    words = ["shardscope", "simulate", profile_argument(outcome), "--cluster", cluster_argument(outcome)]
+    words += ["--devices", str(now.devices), *_link_words(outcome)]
+    if now.plan:
+        return shlex.join([*words, "--plan", f"{label(now.plan)}.json"])
+    words += ["--strategy", now.strategy]
+    words += ["--batch-size", str(batch_of(now, outcome.profile))]
+    words += ["--microbatches", str(now.microbatches)] if now.microbatches and _takes(now, "microbatches") else []
+    words += ["--schedule", now.schedule] if now.schedule != OWN else []
+    words += ["--sync", now.collective] if now.collective != "ring" else []
+    words += [] if now.overlap else ["--no-overlap"]
+    words += ["--optimizer", now.optimizer] if now.optimizer != OWN else []
+    words += ["--zero", str(now.zero_stage)] if now.zero_stage and now.strategy in SHARES_STATES else []
+    words += ["--shard-group", str(now.shard_group)] if now.shard_group and now.strategy in SHARES_STATES else []
+    words += ["--seed", str(now.seed)]
+    words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
+    words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
+    for name in ("tensor", "pipeline", "context", "expert", "chunks", "recomputation"):
+        value = getattr(now, name)
+        words += ["--set", f"{name}={value}"] if value not in (0, 1, "none") and _takes(now, name) else []
+    return shlex.join(words)
+
+
+def snippet(outcome: Outcome) -> str:
+    """A Python script that repeats a run from its exported plan."""
+    now = outcome.configuration
+    lines = [f"cluster = read_cluster({cluster_argument(outcome)!r}, devices={now.devices}{_servers(now)})"]
+    for option, tier, value in _changed_links(outcome):
+        lines.append(f"cluster = cluster.with_tier({tier!r}, {option}={value!r})")
+    lines += [f"cluster = cluster.with_speed({now.speed!r})"] if now.speed != 1 else []
+    return "\n".join((
+        "from simulator.files import read_plan",
+        "from simulator.language_models.modelled_profile import read_profile_or_card",
+        "from simulator.language_models.training_stack import runtime_of",
+        "from simulator.network.catalogue import read_cluster, read_runtime",
+        "from simulator.run import run",
+        "",
+        *lines,
+        f"profile = read_profile_or_card({profile_argument(outcome)!r}, cluster)",
+        'plan = read_plan("plan.json")  # Export > Plan',
+        f"runtime = runtime_of(profile, read_runtime({cluster_argument(outcome)!r}))",
+        "print(run(profile, cluster, plan, runtime=runtime).report)",
+        "",
+    ))  # fmt: skip
+
+
+def profile_argument(outcome: Outcome) -> str:
+    """The library's name of the profile, the card's, or the file that it was uploaded or opened from."""
+    name, _, content = outcome.configuration.profile.partition("@")
+    if name in files.library() or (card_name(name) and not content):
+        return name
+    return f"{name}.json" if content else f"{name}.yaml"
+
+
+def cluster_argument(outcome: Outcome) -> str:
+    """The preset's name, or the file that the cluster was uploaded from."""
+    name = outcome.configuration.cluster
+    return f"{label(name)}.yaml" if "@" in name else name
+
+
+def partition_csv(outcome: Outcome) -> str:
+    """Every layer: its split, what it computes on the most loaded device, and the bytes that it moves and repeats."""
+    assert outcome.run is not None and outcome.flows is not None
+    flows, rows = outcome.flows, []
+    activations = flows.activation_bytes
+    for i, layer in enumerate(outcome.profile.layers):
+        sharding, seconds = outcome.run.plan.placements[layer.name], flows.seconds[i]
+        rows.append({
+            "layer": layer.name, "split": effective_split(sharding).words, "devices": len(sharding.device_set),
+            "compute_s": float(seconds.sum()), "most_loaded_s": float(seconds.max()),
+            "activation_bytes_inside_nodes": float(activations[i, INSIDE]),
+            "activation_bytes_between_nodes": float(activations[i, BETWEEN]),
+            "gradient_bytes_inside_nodes": float(flows.gradient_bytes[i, INSIDE]),
+            "gradient_bytes_between_nodes": float(flows.gradient_bytes[i, BETWEEN]),
+            "replicated_bytes": float(flows.replicated_bytes[i]),
+        })  # fmt: skip
+    return csv_text(rows)
+
+
+def report_html(outcome: Outcome, run: Run, cluster: Cluster) -> str:
+    """The report that stands alone."""
+    now = outcome.configuration
+    title = f"{now.planner} on {now.devices} × {cluster.name}"
+    section = Section(title=title, profile=outcome.profile, cluster=cluster, run=run, note=command(outcome))
+    return standalone([section])
+
+
+Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]
+EXPORTS: Mapping[str, Made] = {
+    "report.json": ("application/json", lambda outcome, run, cluster: json.dumps(run.report.to_dict(), indent=1)),
+    "plan.json": ("application/json", lambda outcome, run, cluster: files.to_json(run.plan)),
+    "trace.json": (
+        "application/json",
+        lambda outcome, run, cluster: json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False),
+    ),
+    "tasks.csv": (
+        "text/csv",
+        lambda outcome, run, cluster: csv_text(
+            span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
+        ),
+    ),
+    "partition.csv": ("text/csv", lambda outcome, run, cluster: partition_csv(outcome)),
+    "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
+    "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),
+    "report.html": ("text/html", report_html),
+    "profile.json": ("application/json", lambda outcome, run, cluster: files.to_json(outcome.profile)),
+}
+"""File name -> (media type, what makes it)."""
+
+
+def _takes(now: Configuration, option: str) -> bool:
+    return option in partitioners.options(now.strategy)
+
+
+def _servers(now: Configuration) -> str:
+    needed = collectives.load(now.collective).needs_server and "@" not in now.cluster
+    return ", servers=1" if needed else ""
+
+
+def _link_words(outcome: Outcome) -> list[str]:
+    names = {"bandwidth_bytes_per_s": ("--bandwidth", "B/s"), "latency_s": ("--latency", "s")}
+    words = []
+    for option, tier, value in _changed_links(outcome):
+        flag, unit = names[option]
+        words += [flag, f"{tier}={value:.12g}{unit}"]
+    speed = outcome.configuration.speed
+    return words + (["--speed", f"{speed:g}"] if speed != 1 else [])
+
+
+def _changed_links(outcome: Outcome) -> list[tuple[str, str, float]]:
+    """(option of with_tier, tier, value) of what the configuration changes about the cluster's links."""
+    before, after = outcome.usual, outcome.cluster
+    changed: list[tuple[str, str, float]] = []
+    if before is None or after is None:
+        return changed
+    for tier in after.tiers:
+        old, new = (tier_links(cluster)[tier] for cluster in (before, after))
+        for option, value in (("bandwidth_bytes_per_s", "nominal_bytes_per_s"), ("latency_s", "latency_s")):
+            if getattr(old, value) != getattr(new, value):
+                changed.append((option, tier, getattr(new, value)))
+    return changed

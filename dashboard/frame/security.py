@@ -100,10 +100,11 @@ def _ask_for_token(server: Flask, token: str) -> None:
 def access(host: str) -> tuple[tuple[str, ...], str]:
     """Under which names a server that listens on `host` is reached ("*": any), and a new token; none on loopback."""
     hosts = ("*",) if host in ("0.0.0.0", "::") else tuple(dict.fromkeys((*LOCAL, in_address(host))))
-    return hosts, "" if _is_loopback(host) else secrets.token_urlsafe(24)
+    return hosts, "" if is_loopback(host) else secrets.token_urlsafe(24)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a name or an address is this machine's own."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -12,9 +12,8 @@ import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
 from dashboard.frame.cards import LIVE, aria, marked, menu
-from dashboard.frame.clientside import effect, in_browser
-from dashboard.frame.exports import EXPORTS
-from dashboard.frame.panels import add_panel, as_html, failure, toast
+from dashboard.frame.panels import add_panel, as_html, effect, failure, in_browser, toast
+from dashboard.frame.routes import EXPORTS
 from dashboard.state import uploads
 from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.opening import Opened, opened
@@ -62,7 +61,7 @@ def layout(pages: Mapping[str, str]) -> Any:
                 dmc.Group(
                     [html.Span("Shardscope", style={"fontWeight": 800, "fontSize": 19}), _navigation(pages)], gap="lg"
                 ),
-                dmc.Group([html.Div(id="badge", **LIVE), _cancel(), *_buttons()], gap="xs", className="header-right"),
+                dmc.Group([html.Div(id="badge", **LIVE), *_buttons()], gap="xs", className="header-right"),
             ],
             justify="space-between",
             h="100%",
@@ -187,14 +186,11 @@ def _navigation(pages: Mapping[str, str]) -> Any:
     return html.Nav(dmc.Group([*links, dcc.Store(id="nav-paths", data=list(pages))], gap="md"), **aria("Pages"))
 
 
-def _cancel() -> Any:
-    """Ends the search that the badge tells of; page.js shows it while there is one."""
-    return dmc.Button("Cancel", id="cancel", variant="default", size="xs", style={"display": "none"})
-
-
 def _buttons() -> list[Any]:
     items = [html.A(name, href="#", className="menu-item", **marked(file=name)) for name in EXPORTS]
     return [
+        # Ends the search that the badge tells of; page.js shows it while there is one.
+        dmc.Button("Cancel", id="cancel", variant="default", size="xs", style={"display": "none"}),
         dmc.Button(
             "Open",
             id="open-files",

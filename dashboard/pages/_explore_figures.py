@@ -1,28 +1,28 @@
-"""Explore: the figures, and one selection that they share."""
+"""Explore: the figures, those of a language model among them, and one selection that they share."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dash import Dash, Input, Output, State
+from dash import Dash, Input, Output, State, html
 
-from dashboard.figures.breakdown import breakdown
-from dashboard.figures.load_balance import layer_balance, load_balance
-from dashboard.figures.memory import memory
-from dashboard.figures.network import link_use, topology
+from dashboard.figures.device_grid import block_timeline, device_grid
+from dashboard.figures.devices import breakdown, layer_balance, load_balance, memory
+from dashboard.figures.network import link_use, topology, traffic_matrix
 from dashboard.figures.style import Figure, message
-from dashboard.figures.traffic import traffic_matrix
-from dashboard.frame.clientside import effect
-from dashboard.frame.panels import add_panel, as_html
-from dashboard.pages._explore_language import grid_panel
+from dashboard.frame.cards import beside, card, plot
+from dashboard.frame.panels import add_panel, as_html, effect
 from dashboard.pages._explore_words import device_detail, layer_detail, task_detail
-from dashboard.state.device_groups import device_groups, slowest
+from dashboard.state.configuration import Configuration
+from dashboard.state.device_groups import block_in, device_groups, grid_of, slowest
+from dashboard.state.measures import sequence_length
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from simulator.run import Run
 
 MACHINE = ("balance-graph", "traffic-graph", "split-graph", "memory-graph", "topology-graph", "links-graph")
+_HIDDEN = {"display": "none"}
 
 
 def add(app: Dash, store: Store) -> None:
@@ -103,3 +103,56 @@ def _split(outcome: Outcome, baseline: Outcome | None, by: str) -> Figure:
         return breakdown([(group.name, outcome.shares.devices[i]) for group, i in zip(groups, shown, strict=True)])
     before = baseline.shares if baseline else None
     return breakdown([*([("baseline", before.total)] if before else []), ("now", outcome.shares.total)])
+
+
+def grid_panel(outcome: Outcome, selection: Mapping[str, Any]) -> dict[str, Any]:
+    """What the card shows of an outcome, and whether it is hidden."""
+    if not sequence_length(outcome.profile):
+        return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
+    done = outcome.run or outcome.counted
+    if done is None or outcome.cluster is None:
+        figures = dict.fromkeys(("grid-graph", "block-graph", "stage-memory-graph"), message(outcome.undrawn))
+        return {"hidden": {"grid-card": False}, "html": {"grid-words": ""}, "figures": figures}
+    plan = done.plan
+    grid = grid_of(outcome.profile, plan)
+    if grid is None:
+        return {"hidden": {"grid-card": True}, "html": {}, "figures": {}}
+    device = min(selection.get("device") or 0, len(outcome.cluster.devices) - 1)
+    stage = grid.stage_of(device)
+    block = block_in(outcome.profile, grid.layers[stage])
+    name = outcome.cluster.devices[device].name
+    layers = f"layers {block[0] + 1} to {block[-1] + 1}" if block else "no block"
+    parts = "1 micro-batch" if plan.microbatches == 1 else f"{plan.microbatches} micro-batches"
+    words = f"{grid.words}, {parts}, {plan.schedule}."
+    if outcome.run:
+        words += (
+            f" The block: {layers} on {name} in stage {stage + 1}, micro-batch {plan.microbatches // 2 + 1} of "
+            f"{plan.microbatches} (click another)."
+        )
+    elif outcome.counted and not outcome.counted.early:
+        words += " Timeline, partition and machine are drawn of steps of fewer tasks."
+    figures = {
+        "grid-graph": device_grid(done, outcome.cluster, grid),
+        "block-graph": block_timeline(outcome.run, device, block) if outcome.run else message(outcome.undrawn),
+        "stage-memory-graph": memory(done, outcome.cluster, groups=grid.stages),
+    }
+    return {"hidden": {"grid-card": False}, "html": {"grid-words": as_html(words)}, "figures": figures}
+
+
+def grid_card(store: Store, now: Configuration) -> Any:
+    """The card; other networks than those over sequences go without."""
+    body = [
+        html.Div(id="grid-words", className="figure-note"),
+        beside([
+            _part("Grid of devices", plot("grid-graph", 190, "Stages, replicas and tensor ranks")),
+            _part("One block inside a stage", plot("block-graph", 190, "What one device does in one block")),
+            _part("Peak memory by kind", plot("stage-memory-graph", 190, "Peak memory of each stage by kind")),
+        ]),
+    ]  # fmt: skip
+    framed = card("grid-card", "Data × tensor × pipeline", body, formats=())
+    framed.style = {} if sequence_length(store.profile(now)) else _HIDDEN
+    return framed
+
+
+def _part(title: str, figure: Any) -> Any:
+    return html.Div([html.H3(title, className="card-title"), figure])

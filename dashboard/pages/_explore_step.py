@@ -11,19 +11,17 @@ from typing import Any
 from dash import Dash, Input, Output, State, html, no_update
 from flask import Flask, Response, request
 
-from dashboard.frame.clientside import effect
 from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE
-from dashboard.frame.panels import add_panel, as_html, hung_up, toast
+from dashboard.frame.panels import add_panel, as_html, effect, hung_up, toast
 from dashboard.frame.remarks import Remark, remarks
 from dashboard.frame.shell import read_address
-from dashboard.pages._explore_partition import whole_answer
-from dashboard.pages._explore_strategies import best_key, ran, strategies_table
+from dashboard.pages._explore_strategies import best_key, ran, strategies_table, whole_answer
 from dashboard.pages._explore_words import badge, baseline_name, chips, kpi_row, verdict
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import FACTORS, Configuration, from_values
-from dashboard.state.hardware import sequence_length
 from dashboard.state.inventory import label
+from dashboard.state.measures import sequence_length
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation

@@ -10,15 +10,13 @@ from dash import html
 
 from dashboard.figures import span_columns
 from dashboard.frame.cards import marked, tiles
-from dashboard.state.advice import Advice, SimulatedMove
+from dashboard.state.advice import Advice, Move
 from dashboard.state.flows import between_nodes_bytes
-from dashboard.state.hardware import mismatch, sequence_length, utilisation
-from dashboard.state.measures import transfer_seconds
-from dashboard.state.published import published_sets
+from dashboard.state.measures import mismatch, sequence_length, transfer_seconds, utilisation
 from dashboard.state.simulating import Glance, Outcome
+from dashboard.state.validations import published_sets
 from dashboard.words.comparison import unlike
-from dashboard.words.fits import verdict_of
-from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range
+from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range, verdict_of
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
@@ -157,21 +155,21 @@ def advice_line(advice: Advice, outcome: Outcome) -> Any:
     lost = f"Largest loss: {advice.loss.name}, {advice.loss.ratio:.0%} of device time. " if advice.loss else ""
     buttons = [
         html.Button(
-            _gain_words(option, outcome), className=f"apply{' hardware' if option.move.hardware else ''}",
-            title=f"90% sure of {ends}" if (ends := seconds_range(option.glance.interval_s)) else None,
-            **marked(load=option.move.configuration.query()),
+            _gain_words(move, glance, outcome), className=f"apply{' hardware' if move.hardware else ''}",
+            title=f"90% sure of {ends}" if (ends := seconds_range(glance.interval_s)) else None,
+            **marked(load=move.configuration.query()),
         )
-        for option in options
+        for move, glance in options
     ]  # fmt: skip
     return html.Div([html.Span([html.Strong(lost), text]), *buttons], className="advice")
 
 
-def _gain_words(option: SimulatedMove, outcome: Outcome) -> str:
-    words, report = f"{option.move.words}: {format_time(option.glance.step_s)}", outcome.report
+def _gain_words(move: Move, glance: Glance, outcome: Outcome) -> str:
+    words, report = f"{move.words}: {format_time(glance.step_s)}", outcome.report
     if report is None:
         return words
-    shorter = f"{words} ({option.glance.step_s / report.step_s - 1:+.0%})"
-    if not option.glance.fits:
+    shorter = f"{words} ({glance.step_s / report.step_s - 1:+.0%})"
+    if not glance.fits:
         return f"{shorter}, does not fit either"
     return shorter if report.fits else f"{shorter}, fits"
 

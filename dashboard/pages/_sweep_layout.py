@@ -9,8 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 import partitioners
-from dashboard.frame.cards import LIVE, beside, card, choice, graph, page
-from dashboard.frame.tables import column, table
+from dashboard.frame.cards import LIVE, beside, card, choice, column, graph, page, table
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.sweeps import PARAMETERS
@@ -25,8 +24,8 @@ FORM = ("strategies", "x", "x-values", "y", "y-values")
 """The fields that say what is swept, which stand in the address."""
 
 
-def sweep_page(now: Configuration, own: Mapping[str, str], strategies: Sequence[str]) -> Any:
-    """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. strategies: usual ones."""
+def sweep_page(now: Configuration, own: Mapping[str, str], usual: Sequence[Configuration]) -> Any:
+    """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. usual: the strategies."""
     quantities = [{"value": name, "label": each.title} for name, each in QUANTITIES.items()]
     quantity = choice("sweep-quantity", "Quantity", quantities, "step_s")
     against = choice("sweep-against", "Step against", quantities, "peak_memory_bytes")
@@ -38,7 +37,7 @@ def sweep_page(now: Configuration, own: Mapping[str, str], strategies: Sequence[
         dcc.Store(id="sweep-seen"),
         dcc.Store(id="sweep-base", data=now.query()),
         dcc.Interval(id="sweep-tick", interval=700),
-        _form(own, strategies),
+        _form(own, [each.strategy for each in usual]),
         html.Div(id="sweep-problem", role="alert"),
         dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
                    html.Div(id="sweep-explore", **LIVE)], gap="lg"),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dash import html
 
 from dashboard.figures.validation import CLOSE
-from dashboard.frame.cards import beside, card, facts, plain_table, scrolled
+from dashboard.frame.cards import beside, card, column, facts, plain_table, scrolled, share_column
 from dashboard.state.validations import Stored
 from dashboard.words.kpis import Kpi, seconds_range
 from simulator.errors import InputError
@@ -18,6 +18,27 @@ from traces.results.timeline_comparison import Comparison, Difference
 from traces.results.validations import DISTURBED, ValidatedRun, disturbed_words, summarised
 
 _WORST = 5
+COLUMNS: tuple[tuple[dict[str, Any], Callable[[ValidatedRun], Any]], ...] = (
+    (column("run", "run", 530, flex=1, minWidth=530), lambda run: run.case.name),
+    (share_column("error", "error", 100, "+.1%"), lambda run: run.error),
+    (column("predicted_ms", "predicted (ms)", 140, decimals=1), lambda run: run.predicted_s * 1e3),
+    (column("expected", "90% sure of", 165, sortable=False, hide=True), lambda run: seconds_range(run.interval_s)),
+    (column("actual_ms", "actual (ms)", 120, decimals=1), lambda run: run.actual_s * 1e3),
+    (column("spread_ms", "spread (ms)", 120, decimals=1), lambda run: run.actual_spread_s * 1e3),
+    (column("predicted_mib", "predicted (MiB)", 150, decimals=1), lambda run: run.predicted_bytes / 2**20),
+    (column("counted_mib", "counted (MiB)", 130, decimals=1), lambda run: run.counted_bytes / 2**20),
+    (column("held_mib", "memory (MiB)", 130, decimals=1), lambda run: run.predicted_memory_bytes / 2**20),
+    (
+        column("measured_mib", "measured (MiB)", 155, decimals=1),
+        lambda run: None if run.actual_memory_bytes is None else run.actual_memory_bytes / 2**20,
+    ),
+    (column("load", "load", 75, decimals=1), lambda run: run.load),
+    (
+        share_column("stolen", "host took", 100, ".1%", f"(params.value > {DISTURBED} ? '▲ ' : '')", hide=True),
+        lambda run: run.stolen_share,
+    ),
+)
+"""Of the table of runs, and what each shows of one."""
 
 
 def kpis(outcomes: Sequence[ValidatedRun]) -> list[Kpi]:
@@ -49,23 +70,12 @@ def machine(stored: Stored) -> str:
 
 def rows(outcomes: Sequence[ValidatedRun]) -> list[dict[str, Any]]:
     """The table's rows, worst first."""
-    return [
-        {
-            "run": outcome.case.name,
-            "error": outcome.error,
-            "predicted_ms": outcome.predicted_s * 1e3,
-            "expected": seconds_range(outcome.interval_s),
-            "actual_ms": outcome.actual_s * 1e3,
-            "spread_ms": outcome.actual_spread_s * 1e3,
-            "predicted_mib": outcome.predicted_bytes / 2**20,
-            "counted_mib": outcome.counted_bytes / 2**20,
-            "held_mib": outcome.predicted_memory_bytes / 2**20,
-            "measured_mib": None if outcome.actual_memory_bytes is None else outcome.actual_memory_bytes / 2**20,
-            "load": outcome.load,
-            "stolen": outcome.stolen_share,
-        }
-        for outcome in outcomes
-    ]
+    return [{shown["field"]: read(outcome) for shown, read in COLUMNS} for outcome in outcomes]
+
+
+def columns(**known: bool) -> list[dict[str, Any]]:
+    """The table's columns; known: of those by field that may be hidden, which any run has something for."""
+    return [{**shown, "hide": not known.get(shown["field"])} if "hide" in shown else shown for shown, _ in COLUMNS]
 
 
 def details(stored: Stored, outcome: ValidatedRun) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html
 
-from dashboard.figures.breakdown import breakdown
+from dashboard.figures.devices import breakdown
 from dashboard.frame.cards import (
     aria,
     beside,
@@ -24,15 +24,23 @@ from dashboard.frame.cards import (
     plain_table,
     scrolled,
 )
-from dashboard.frame.clientside import effect, keep_in_address
+from dashboard.frame.panels import effect, keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.pages._validate_words import causes
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import label
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
-from dashboard.words.comparison import ComparedQuantity, device_time, measured, results, settings
-from dashboard.words.moves import Change, device_changes, moved_layers
+from dashboard.words.comparison import (
+    Change,
+    ComparedQuantity,
+    device_changes,
+    device_time,
+    measured,
+    moved_layers,
+    results,
+    settings,
+)
 from simulator.errors import UnknownNameError
 from simulator.units import format_time
 from traces.results.executions import Execution
@@ -71,18 +79,11 @@ def add(app: Dash, store: Store) -> Page:
     def show(against: str, address: Mapping[str, str], base: str) -> Any:
         return _compared(store, store.read(address["query"])[0], store.read(base)[0], against)
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, now, baseline, own)
-
-    return content
-
-
-def _options(store: Store) -> list[dict[str, str]]:
-    return [{"value": BASELINE, "label": "the baseline, simulated"}, *store.executions.options("actual run: ")]
+    return lambda now, baseline, own: _page(store, now, baseline, own)
 
 
 def _page(store: Store, now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-    options = _options(store)
+    options = [{"value": BASELINE, "label": "the baseline, simulated"}, *store.executions.options("actual run: ")]
     named = own.get("against", BASELINE)
     against = named if named in [option["value"] for option in options] else BASELINE
     gone = "" if against == named else f"The run {label(named)} is no longer kept; open its file again."
@@ -125,7 +126,8 @@ def _sides(before: Side, after: Side, more: Any) -> Any:
             *(_partition(i, side) for i, side in enumerate(both)), _timelines(both),
         ], gap="sm")  # fmt: skip
     rows = (results if more is None else measured)(before.outcome, after.outcome)
-    split = graph("both-split-graph", 200, "Device time by use", _split(both))
+    shares = [(side.name, side.outcome.shares.total) for side in both if side.outcome.shares]
+    split = graph("both-split-graph", 200, "Device time by use", breakdown(shares))
     uses = _table(device_time(before.outcome, after.outcome), names, "device time")
     return dmc.Stack([
         dcc.Store(id="pair", data=shown),
@@ -152,14 +154,11 @@ def _moved(before: Outcome, after: Outcome) -> Any:
 
 def _devices(before: Outcome, after: Outcome) -> Any:
     """Before and after of each device; nothing where the two have not as many."""
-    rows = device_changes(before, after)
-    if not rows:
-        return card(
-            "devices-compared", "By device", [html.Div("not on as many devices", className="figure-note")], formats=()
-        )
-    cells = [[name, *map(_change, changes)] for name, changes in rows]
+    cells = [[name, *map(_change, changes)] for name, changes in device_changes(before, after)]
     table = plain_table(("device", "computes", "sends", "peak memory"), cells)
-    return card("devices-compared", "By device", [html.Div(table, **scrolled("By device", "tall-table"))], formats=())
+    shown = html.Div(table, **scrolled("By device", "tall-table"))
+    missing = html.Div("not on as many devices", className="figure-note")
+    return card("devices-compared", "By device", [shown if cells else missing], formats=())
 
 
 def _change(change: Change) -> Any:
@@ -211,10 +210,6 @@ def _partition(number: int, side: Side) -> Any:
         title = f"{side.name} cannot run" if outcome.report is None else f"{side.name} is counted, not drawn"
         return dmc.Alert(outcome.undrawn, title=title, color="gray" if outcome.report else "red", variant="light")
     return card(f"partition-{number}", f"Partition, {name}", [drawing(f"Partition of {name}", f"partition-{number}")])
-
-
-def _split(both: Sequence[Side]) -> Any:
-    return breakdown([(side.name, side.outcome.shares.total) for side in both if side.outcome.shares])
 
 
 def _table(rows: Sequence[ComparedQuantity], names: tuple[str, str], title: str) -> Any:

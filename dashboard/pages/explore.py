@@ -1,4 +1,4 @@
-"""Explore: the step of one configuration, simulated whenever a control changes."""
+"""Explore: the step of one configuration, simulated whenever a control changes; the table of its tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
-from dash import Dash, dcc, html
+from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.frame.cards import LIVE, aria, beside, card, legend, marked, menu, plot, scrolled, switch
+from dashboard.figures import span_columns
+from dashboard.frame.cards import LIVE, aria, beside, card, column, legend, marked, menu, plot, scrolled, switch, table
 from dashboard.frame.controls import rail
 from dashboard.frame.shell import Page
-from dashboard.pages import _explore_figures, _explore_step, _explore_strategies, _explore_tasks
-from dashboard.pages._explore_language import grid_card
-from dashboard.pages._explore_partition import nets_card, partition_card
-from dashboard.pages._explore_tasks import tasks_card
+from dashboard.pages import _explore_figures, _explore_step, _explore_strategies
+from dashboard.pages._explore_figures import grid_card
+from dashboard.pages._explore_strategies import nets_card, partition_card
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 
@@ -23,6 +23,7 @@ _PHASES = [
     {"value": "all", "label": "all"}, {"value": "forward", "label": "fwd"}, {"value": "backward", "label": "bwd"},
     {"value": "synchronisation", "label": "sync"},
 ]  # fmt: skip
+_TASKS_HEIGHT = 320
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -30,7 +31,7 @@ def add(app: Dash, store: Store) -> Page:
     _explore_step.add(app, store)
     _explore_figures.add(app, store)
     _explore_strategies.add(app, store)
-    _explore_tasks.add(app, store)
+    _add_tasks(app, store)
 
     def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
         tab = secrets.token_hex(8)
@@ -51,7 +52,7 @@ def add(app: Dash, store: Store) -> Page:
                         dmc.Stack([
                             *_top(parts),
                             _pane("answer", [_strategies(parts), grid_card(store, now), _timeline(), partition_card()]),
-                            _pane("machine", [nets_card(), _three(), _two(), tasks_card()]),
+                            _pane("machine", [nets_card(), _three(), _two(), _tasks_card()]),
                         ], gap="sm"),
                         html.Div(id="detail", **LIVE),
                         html.Button("Controls", id="to-controls"),
@@ -154,3 +155,61 @@ def _two() -> Any:
         card("topology", "Network: how busy each link was", [tree]),
     ]
     return dmc.Stack([beside(cards), card("links", "Link utilisation over the step", [use])], gap="sm")
+
+
+def _tasks_card() -> Any:
+    """The card, and what the page sets once its other parts are drawn: making the table costs it half a second."""
+    body = [html.Div(id="tasks-body", style={"minHeight": _TASKS_HEIGHT}), dcc.Store(id="drawn")]
+    return card("tasks-card", "Tasks: everything the timeline shows, as a table", body, formats=())
+
+
+def _add_tasks(app: Dash, store: Store) -> None:
+    """Register the callbacks of the table: that it is there, its rows, a click on one."""
+
+    @app.callback(Output("tasks-body", "children"), Input("drawn", "data"), prevent_initial_call=True)
+    def body(_: bool) -> Any:
+        return _tasks_table()
+
+    @app.callback(
+        Output("selection", "data", allow_duplicate=True),
+        Input("tasks", "cellClicked"),
+        State("configuration", "data"),
+        prevent_initial_call=True,
+    )
+    def select(cell: Any, query: str) -> Any:
+        return {"task": int(cell["rowId"]), "query": query} if cell else no_update
+
+    @app.callback(
+        Output("tasks", "getRowsResponse"),
+        Input("tasks", "getRowsRequest"),
+        State("configuration", "data"),
+        prevent_initial_call=True,
+    )
+    def rows(request: dict[str, Any] | None, query: str | None) -> Any:
+        if not request or not query:
+            return no_update
+        outcome = store.at_hand(store.read(query)[0])
+        if outcome.run is None or outcome.cluster is None:
+            return {"rowData": [], "rowCount": 0}
+        sort = (request.get("sortModel") or [{"colId": "start_ms", "sort": "asc"}])[0]
+        first, last = int(request["startRow"]), min(int(request["endRow"]), int(request["startRow"]) + 500)
+        tasks = span_columns.table_rows(
+            outcome.run, outcome.cluster, first, last, sort["colId"], sort["sort"] == "desc"
+        )
+        return {"rowData": [{**row, "id": str(row["task"])} for row in tasks], "rowCount": len(outcome.run.graph)}
+
+
+def _tasks_table() -> Any:
+    columns = [
+        column("task", "task", 90),
+        column("kind", "kind", 130),
+        column("where", "where", 160),
+        column("layer", "layer", 215),
+        column("microbatch", "micro-batch", 130),
+        column("start_ms", "start (ms)", 110, decimals=3),
+        column("takes_ms", "takes (ms)", 110, decimals=3),
+        column("bytes", "bytes", 130, decimals=0),
+    ]
+    return table(
+        "tasks", columns, _TASKS_HEIGHT, "id", rowModelType="infinite", cacheBlockSize=100, maxBlocksInCache=20
+    )

@@ -9,12 +9,10 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, no_update
 
-from dashboard.figures.plans import steps
 from dashboard.figures.style import Figure, message
-from dashboard.figures.sweep import quantity_over_parameters, trade_off
-from dashboard.frame.cards import LIVE, beside, card, choice, graph, page
+from dashboard.figures.sweep import quantity_over_parameters, steps, trade_off
+from dashboard.frame.cards import LIVE, beside, card, choice, column, graph, page, share_column, table
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, share_column, table
 from dashboard.state.configuration import DEGREES, RECOMPUTATION, Configuration
 from dashboard.state.inventory import label
 from dashboard.state.plans import Plans, Ranked, Row

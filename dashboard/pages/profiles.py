@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -12,14 +12,31 @@ from dash import Dash, Input, Output, State, dcc, html
 
 from dashboard.figures.layers import layer_times, scaling
 from dashboard.figures.style import Figure
-from dashboard.frame.cards import aria, card, choice, facts, graph, page
+from dashboard.frame.cards import aria, card, choice, column, facts, graph, page, table
 from dashboard.frame.controls import profile_options
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, table
 from dashboard.state.configuration import VERSION, Configuration
 from dashboard.state.store import Store
 from simulator.units import format_bytes, format_time
-from simulator.workload import Profile
+from simulator.workload import Layer, Profile
+
+COLUMNS: tuple[tuple[dict[str, Any], Callable[[Layer], Any]], ...] = (
+    (column("layer", "layer", 190, flex=1, minWidth=190, tooltipField="layer"), lambda layer: layer.name),
+    (column("kind", "kind", 120), lambda layer: layer.kind),
+    (
+        column("inputs", "inputs", 190, tooltipField="inputs"),
+        lambda layer: ", ".join(layer.inputs) or "the training data",
+    ),
+    (column("shape", "shape", 160), lambda layer: " × ".join(map(str, layer.output_shape))),
+    (column("forward_ms", "forward (ms)", 130, decimals=3), lambda layer: layer.forward_s * 1e3),
+    (column("backward_ms", "backward (ms)", 145, decimals=3), lambda layer: layer.backward_s * 1e3),
+    (column("parameters_mib", "parameters (MiB)", 165, decimals=3), lambda layer: layer.parameter_bytes / 2**20),
+    (column("output_mib", "output (MiB)", 125, decimals=3), lambda layer: layer.output_bytes / 2**20),
+    (column("saved_mib", "saved (MiB)", 125, decimals=3), lambda layer: layer.saved_bytes / 2**20),
+    (column("gflop", "GFLOP", 120, decimals=3), lambda layer: layer.flops / 1e9),
+    (column("points", "scaling points", 130, decimals=0), lambda layer: len(layer.scaling)),
+)
+"""Of the table of layers, and what each shows of one."""
 
 
 def add(app: Dash, store: Store) -> Page:
@@ -44,8 +61,9 @@ def add(app: Dash, store: Store) -> Page:
         profile = shown(key, address)
         layers = [{"value": str(i), "label": layer.name} for i, layer in enumerate(profile.layers)]
         longest = max(range(len(layers)), key=lambda i: profile.layers[i].forward_s + profile.layers[i].backward_s)
+        rows = [{shown["field"]: read(layer) for shown, read in COLUMNS} for layer in profile.layers]
         href = f"/?{urlencode({'v': VERSION, 'profile': key}, safe='@')}"
-        return _provenance(profile), layer_times(profile), _rows(profile), layers, str(longest), href
+        return _provenance(profile), layer_times(profile), rows, layers, str(longest), href
 
     @app.callback(
         Output("scaling-graph", "figure"),
@@ -58,10 +76,7 @@ def add(app: Dash, store: Store) -> Page:
         profile = shown(key, address)
         return scaling(profile, min(int(layer or 0), len(profile.layers) - 1))
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, now)
-
-    return content
+    return lambda now, baseline, own: _page(store, now)
 
 
 def _page(store: Store, now: Configuration) -> Any:
@@ -74,44 +89,8 @@ def _page(store: Store, now: Configuration) -> Any:
         card("layer-times", "Time by layer", [graph("layer-times-graph", 260, "Time by layer")]),
         card("scaling", "How a layer scales with the batch", [graph("scaling-graph", 260, "Time over samples")],
              controls=[layer]),
-        card("layers-card", "Layers", [_grid()], formats=()),
+        card("layers-card", "Layers", [table("layers", [shown for shown, _ in COLUMNS], 380)], formats=()),
     ])  # fmt: skip
-
-
-def _grid() -> Any:
-    columns = [
-        column("layer", "layer", 190, flex=1, minWidth=190, tooltipField="layer"),
-        column("kind", "kind", 120),
-        column("inputs", "inputs", 190, tooltipField="inputs"),
-        column("shape", "shape", 160),
-        column("forward_ms", "forward (ms)", 130, decimals=3),
-        column("backward_ms", "backward (ms)", 145, decimals=3),
-        column("parameters_mib", "parameters (MiB)", 165, decimals=3),
-        column("output_mib", "output (MiB)", 125, decimals=3),
-        column("saved_mib", "saved (MiB)", 125, decimals=3),
-        column("gflop", "GFLOP", 120, decimals=3),
-        column("points", "scaling points", 130, decimals=0),
-    ]
-    return table("layers", columns, 380)
-
-
-def _rows(profile: Profile) -> list[dict[str, Any]]:
-    return [
-        {
-            "layer": layer.name,
-            "kind": layer.kind,
-            "inputs": ", ".join(layer.inputs) or "the training data",
-            "shape": " × ".join(map(str, layer.output_shape)),
-            "forward_ms": layer.forward_s * 1e3,
-            "backward_ms": layer.backward_s * 1e3,
-            "parameters_mib": layer.parameter_bytes / 2**20,
-            "output_mib": layer.output_bytes / 2**20,
-            "saved_mib": layer.saved_bytes / 2**20,
-            "gflop": layer.flops / 1e9,
-            "points": len(layer.scaling),
-        }
-        for layer in profile.layers
-    ]
 
 
 def _provenance(profile: Profile) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -10,11 +10,9 @@ from dash import Dash, Input, Output, dcc, html, no_update
 
 from dashboard.figures.scenario import throughput
 from dashboard.figures.style import message
-from dashboard.frame.cards import LIVE, card, choice, graph, page, plain_table, switch, tiles
-from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.cards import LIVE, card, choice, column, graph, page, plain_table, switch, table, tiles
+from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, table
-from dashboard.state.configuration import Configuration
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
@@ -23,6 +21,19 @@ from simulator.elastic.scenario import POLICIES
 from simulator.errors import ShardscopeError
 from simulator.units import format_bytes, format_duration, format_time
 
+COLUMNS: tuple[tuple[dict[str, Any], Callable[[Mapping[str, Any]], Any]], ...] = (
+    (column("at", "at", 118), lambda row: format_duration(row["at_s"])),
+    (column("event", "event", 190, wrapText=True, autoHeight=True), lambda row: row["event"]),
+    (column("policy", "done by", 118), lambda row: row["policy"]),
+    (column("lost_s", "lost (s)", 85, decimals=1), lambda row: row["lost_s"]),
+    (column("again", "samples again", 140, decimals=0), lambda row: row["lost_samples"] + row["repeated_samples"]),
+    (column("moved", "moved", 92), lambda row: format_bytes(row["moved_bytes"]) if row["moved_bytes"] else ""),
+    (column("devices", "devices", 98, decimals=0), lambda row: row["devices"]),
+    (column("rate", "samples/s", 114, decimals=1), lambda row: row["samples_per_s"]),
+    (column("parts", "of which", 220, flex=1, minWidth=220, wrapText=True, autoHeight=True), lambda row: row["parts"]),
+)
+"""Of the table of incidents behind their numbers, and what each shows of one."""
+
 
 def add(app: Dash, store: Store) -> Page:
     """Register the callbacks of this page; returns what shows it."""
@@ -30,10 +41,7 @@ def add(app: Dash, store: Store) -> Page:
     keep_in_address(app, Input("scenario", "value"), Input("policy", "value"), Input("incident", "data"))
     _add_account(app, results)
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, own)
-
-    return content
+    return lambda now, baseline, own: _page(store, own)
 
 
 def _add_account(app: Dash, results: ScenarioResults) -> None:
@@ -58,7 +66,10 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
             alert = dmc.Alert(str(error), title="This scenario cannot be simulated here", color="red")
             return alert, [], message("no run"), [], None, None
         account = simulated.accounts[policy]
-        rows = _rows(account)
+        rows = [
+            {"id": str(i), "number": i + 1, **{shown["field"]: read(row) for shown, read in COLUMNS}}
+            for i, row in enumerate(incident_rows(account))
+        ]
         selected = next((i for i, row in enumerate(rows) if row["id"] == incident), None)
         figure = throughput(simulated.accounts, policy, selected)
         words = "" if selected is None else _words(rows[selected])
@@ -74,13 +85,16 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
     which = choice("scenario", "Scenario", known.options(), known.shown(own.get("scenario")), 220)
     how = switch("policy", "Policy", list(POLICIES), policy if policy in POLICIES else POLICIES[0])
     figure = graph("throughput-graph", 380, "Samples per second over time, with the events of the table below")
+    selected = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+    columns = [column("number", "#", 54), *(shown for shown, _ in COLUMNS)]
+    incidents = table("incidents", columns, None, "id", rowSelection=selected)
     parts = [
         dcc.Store(id="incident", data=own.get("incident")),
         html.Div(id="scenario-summary", className="detail", **LIVE),
         html.Div(id="scenario-kpis", className="kpis"),
         card("throughput", "Throughput and devices over time (numbers: events below)",
              [figure, html.Div(id="incident-summary", className="detail", **LIVE)], controls=[how]),
-        card("incidents-card", "What each event cost (click or space: mark it above)", [_grid()], formats=()),
+        card("incidents-card", "What each event cost (click or space: mark it above)", [incidents], formats=()),
         card("policies-card", "Policies side by side", [html.Div(id="policies")], formats=()),
     ]  # fmt: skip
     return page("Scenario: membership changes", parts, which, ["scenario", "policy", "incident"])
@@ -128,25 +142,6 @@ def _dollars(account: Account) -> float:
     return account.dollars / account.samples * 1e6 if account.samples else 0.0
 
 
-def _rows(account: Account) -> list[dict[str, Any]]:
-    return [
-        {
-            "id": str(i),
-            "number": i + 1,
-            "at": format_duration(row["at_s"]),
-            "event": row["event"],
-            "policy": row["policy"],
-            "lost_s": row["lost_s"],
-            "again": row["lost_samples"] + row["repeated_samples"],
-            "moved": format_bytes(row["moved_bytes"]) if row["moved_bytes"] else "",
-            "devices": row["devices"],
-            "rate": row["samples_per_s"],
-            "parts": row["parts"],
-        }
-        for i, row in enumerate(incident_rows(account))
-    ]
-
-
 def _words(row: Mapping[str, Any]) -> str:
     """One event in a sentence or two."""
     parts = f": {row['parts']}" if row["parts"] else ""
@@ -167,20 +162,3 @@ def _policies(simulated: SimulatedScenario) -> Any:
          f"${account.dollars:,.2f}" if account.dollars else "no prices"]
         for name, account in simulated.accounts.items()
     ])  # fmt: skip
-
-
-def _grid() -> Any:
-    columns = [
-        column("number", "#", 54),
-        column("at", "at", 118),
-        column("event", "event", 190, wrapText=True, autoHeight=True),
-        column("policy", "done by", 118),
-        column("lost_s", "lost (s)", 85, decimals=1),
-        column("again", "samples again", 140, decimals=0),
-        column("moved", "moved", 92),
-        column("devices", "devices", 98, decimals=0),
-        column("rate", "samples/s", 114, decimals=1),
-        column("parts", "of which", 220, flex=1, minWidth=220, wrapText=True, autoHeight=True),
-    ]
-    selected = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
-    return table("incidents", columns, None, "id", rowSelection=selected)

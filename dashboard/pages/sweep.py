@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -11,11 +11,10 @@ from flask import Flask, Response, abort
 
 from dashboard.figures.style import message
 from dashboard.figures.sweep import parallel, quantity_over_parameters, trade_off
-from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.pages._sweep_layout import FORM, NONE, columns_of_table, sweep_page
 from dashboard.state.alternatives import alternatives
-from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import QUANTITIES, axis_title, best_by_value, interval
@@ -31,10 +30,7 @@ def add(app: Dash, store: Store) -> Page:
     _add_files(app, sweeps)
     keep_in_address(app, *(Input(f"sweep-{name}", "value") for name in FORM))
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return sweep_page(now, own, [each.strategy for each in alternatives(now, store.profile(now))])
-
-    return content
+    return lambda now, baseline, own: sweep_page(now, own, alternatives(now, store.profile(now)))
 
 
 def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:

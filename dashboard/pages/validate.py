@@ -10,17 +10,26 @@ from dash import Dash, Input, Output, State, ctx, html, no_update
 
 from dashboard.figures.style import LINES, Figure
 from dashboard.figures.validation import error_over, errors, predicted_against_actual, published_steps, shape_of
-from dashboard.frame.cards import LIVE, beside, card, choice, graph, page, plain_table, scrolled, switch, tiles
-from dashboard.frame.clientside import keep_in_address
+from dashboard.frame.cards import (
+    LIVE,
+    beside,
+    card,
+    choice,
+    graph,
+    page,
+    plain_table,
+    scrolled,
+    switch,
+    table,
+    tiles,
+)
+from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
-from dashboard.frame.tables import column, share_column, table
-from dashboard.pages._validate_words import details, kpis, machine, rows
-from dashboard.state.configuration import Configuration
-from dashboard.state.published import PublishedSet, published_sets
+from dashboard.pages._validate_words import columns, details, kpis, machine, rows
 from dashboard.state.store import Store
-from dashboard.state.validations import GROUPINGS, Stored, grouped
+from dashboard.state.validations import GROUPINGS, PublishedSet, Stored, grouped, published_sets
 from simulator.errors import UnknownNameError
-from traces.results.validations import DISTURBED, ValidatedRun
+from traces.results.validations import ValidatedRun
 
 _GRAPHS = ("scatter", "errors", "volume", "memory-error", "load")
 _OVER = {"volume": "volume", "memory-error": "memory", "load": "load"}
@@ -32,10 +41,7 @@ def add(app: Dash, store: Store) -> Page:
     _add_choice(app, store)
     keep_in_address(app, Input("validation", "value"), Input("validate-run", "value"), Input("validate-by", "value"))
 
-    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
-        return _page(store, own)
-
-    return content
+    return lambda now, baseline, own: _page(store, own)
 
 
 def _add_figures(app: Dash, store: Store) -> None:
@@ -67,11 +73,12 @@ def _add_figures(app: Dash, store: Store) -> None:
             missing = "No validation is stored: drop one here, or make one with `shardscope validate`."
             return [], missing, [], no_update, [], None
         names = [outcome.case.name for outcome in outcomes]
-        columns = _columns(
-            intervals=any(outcome.interval_s is not None for outcome in outcomes),
-            stolen=any(outcome.stolen_share is not None for outcome in outcomes),
-        )
-        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns, names, run if run in names else names[0]
+        known = {
+            "expected": any(outcome.interval_s is not None for outcome in outcomes),
+            "stolen": any(outcome.stolen_share is not None for outcome in outcomes),
+        }
+        chosen = run if run in names else names[0]
+        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns(**known), names, chosen
 
     @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
     def explain(run: str | None, key: str | None) -> Any:
@@ -116,7 +123,12 @@ def _page(store: Store, own: Mapping[str, str]) -> Any:
         html.Div(id="validate-details", **LIVE),
         _below(),
         _published(),
-        card("validate-table", "Runs, worst first (click one for its details)", [_grid()], formats=()),
+        card(
+            "validate-table",
+            "Runs, worst first (click one for its details)",
+            [table("validate-rows", columns(), 380, "run")],
+            formats=(),
+        ),
         html.Div(id="validate-machine", className="figure-note"),
     ]
     controls = dmc.Group([which, run], align="end", gap="sm")
@@ -160,25 +172,3 @@ def _set_name(each: PublishedSet, number: int) -> list[Any]:
     """A set's title behind a mark as its points have it."""
     look = {"background": LINES[number % len(LINES)]}
     return [html.I(className=f"dot {shape_of(number)}", style=look), each.title]
-
-
-def _columns(*, intervals: bool, stolen: bool) -> list[dict[str, Any]]:
-    mark = f"(params.value > {DISTURBED} ? '▲ ' : '')"
-    return [
-        column("run", "run", 530, flex=1, minWidth=530),
-        share_column("error", "error", 100, "+.1%"),
-        column("predicted_ms", "predicted (ms)", 140, decimals=1),
-        column("expected", "90% sure of", 165, sortable=False, hide=not intervals),
-        column("actual_ms", "actual (ms)", 120, decimals=1),
-        column("spread_ms", "spread (ms)", 120, decimals=1),
-        column("predicted_mib", "predicted (MiB)", 150, decimals=1),
-        column("counted_mib", "counted (MiB)", 130, decimals=1),
-        column("held_mib", "memory (MiB)", 130, decimals=1),
-        column("measured_mib", "measured (MiB)", 155, decimals=1),
-        column("load", "load", 75, decimals=1),
-        share_column("stolen", "host took", 100, ".1%", mark, hide=not stolen),
-    ]
-
-
-def _grid() -> Any:
-    return table("validate-rows", _columns(intervals=False, stolen=False), 380, "run")

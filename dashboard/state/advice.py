@@ -11,10 +11,9 @@ import partitioners
 from dashboard.state.alternatives import glances_at_hand
 from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, SHARES_STATES, TIERS, Configuration
-from dashboard.state.hardware import sequence_length
-from dashboard.state.measures import Share
+from dashboard.state.measures import Share, sequence_length
+from dashboard.state.planning import degrees
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.state.sizes import degrees
 from dashboard.state.store import Store
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
@@ -36,30 +35,23 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedMove:
-    """A move and what it comes to."""
-
-    move: Move
-    glance: Glance
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The largest loss of the step, and the moves that make it shorter (or make it fit), best first.
+    """The largest loss of the step, and the moves that make it shorter (or make it fit) with what each comes to,
+    best first.
 
     settings: how many changes of settings alone were tried. note: why none was.
     """
 
     loss: Share | None
-    helpful: tuple[SimulatedMove, ...]
+    helpful: tuple[tuple[Move, Glance], ...]
     settings: int
     note: str = ""
 
     @property
-    def offered(self) -> list[SimulatedMove]:
+    def offered(self) -> list[tuple[Move, Glance]]:
         """The best two changes of a setting, then the best of the hardware."""
         settings, hardware = (
-            [each for each in self.helpful if each.move.hardware == of_hardware] for of_hardware in (False, True)
+            [each for each in self.helpful if each[0].hardware == of_hardware] for of_hardware in (False, True)
         )
         return settings[:2] + hardware[:1]
 
@@ -142,8 +134,8 @@ def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
         seen = (store.glance if waits else store.desk.glance)(move.configuration)
         settings += not move.hardware and seen is not None
         if seen is not None and seen.ran and _helps(seen, outcome):
-            helpful.append(SimulatedMove(move=move, glance=seen))
-    helpful.sort(key=lambda each: _order(each.glance))
+            helpful.append((move, seen))
+    helpful.sort(key=lambda each: _order(each[1]))
     return Advice(loss=loss, helpful=tuple(helpful), settings=settings)
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import Desk
-from dashboard.state.hardware import sequence_length
+from dashboard.state.measures import sequence_length
+from dashboard.state.planning import degrees
 from dashboard.state.simulating import Glance, Outcome, glance_of
-from dashboard.state.sizes import degrees
 from simulator.workload import Profile
 
 STRATEGIES = ("data", "owt", "pipeline", "hypergraph", "layerwise")

@@ -1,20 +1,21 @@
 """The columns of the partition figure: stretches of the folded network with the splits of a plan, few enough to read.
 
 The glyphs of a lane are its chains with equal splits put together; where there are more columns than can be drawn,
-repeats of the same columns become one, then neighbours do.
+repeats of the same columns become one, then neighbours do. Of a split what makes no difference is left out: shards that
+one device holds side by side are one cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 
 import numpy as np
 
 from dashboard.state.folding import Chain, Stretch, seconds_of, stretches
-from dashboard.state.splits import Split, effective_split
-from simulator.plan import Plan
+from simulator.plan import Plan, Sharding
 from simulator.taskgraph import Floats
 from simulator.workload import Profile
 
@@ -24,6 +25,7 @@ MOST_SLICES = 12
 _LONGEST_PERIOD = 6
 JOIN = -1
 """The lane that stands for the place where the lanes of a column join."""
+LETTERS = {"channel": "c", "height": "s", "width": "s", "reduce": "r", "copy": "×"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,3 +209,54 @@ def _neighbours_joined(profile: Profile, columns: list[Column]) -> list[Column]:
         times=1,
     )
     return [*columns[:at], joined, *columns[at + 2 :]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A tensor's cells: rows are shares of the samples, columns shares of everything else.
+
+    rows, columns: their shares, each adding up to 1. devices[row][column] holds that cell.
+    """
+
+    rows: tuple[float, ...]
+    columns: tuple[float, ...]
+    devices: tuple[tuple[int, ...], ...]
+    words: str
+
+    @property
+    def device_set(self) -> frozenset[int]:
+        """The devices that hold a cell."""
+        return frozenset(device for row in self.devices for device in row)
+
+
+@lru_cache(maxsize=4096)
+def effective_split(sharding: Sharding) -> Split:
+    """The split of a sharding with equal rows, and equal columns, put together."""
+    samples = sharding.axes["sample"]
+    devices = np.array(sharding.devices, dtype=np.int64).reshape(samples, -1)  # (samples, all other axes)
+    shares = np.array(sharding.samples or [1.0] * samples, dtype=np.float64)
+    devices, rows = _merged(devices, shares / shares.sum())
+    width = devices.shape[1]
+    turned, columns = _merged(devices.T, np.full(width, 1 / width))
+    cells = tuple(map(tuple, turned.T.tolist()))
+    return Split(rows=tuple(rows), columns=tuple(columns), devices=cells, words=_words(sharding.axes, cells))
+
+
+def _merged(table: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, list[float]]:
+    """The rows of `table` in ascending order, equal ones once, with the sums of their shares."""
+    rows, which = np.unique(table, axis=0, return_inverse=True)
+    return rows, np.bincount(which.reshape(-1), weights=shares).tolist()
+
+
+def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> str:
+    """e.g. "8 n", "4n × 2c", "1 device"."""
+    rows, columns = len(cells), len(cells[0])
+    others = [name for name in LETTERS if degrees[name] > 1]
+    letters = "".join(dict.fromkeys(LETTERS[name] for name in others)) or "c"
+    if rows == columns == 1:
+        return "1 device"
+    if columns == 1:
+        return f"{rows} n"
+    if rows == 1:
+        return f"{columns} {letters}"
+    return f"{rows}n × {columns}{letters}"

@@ -30,7 +30,7 @@ class Desk:
     """
 
     def __init__(self, describe: Describe, workers: Workers | None = None) -> None:
-        """describe: makes a configuration's request."""
+        """describe: makes a configuration's request. workers: who simulate, which may be set later, too."""
         self.workers = workers
         self._describe = describe
         self._outcomes: OrderedDict[Configuration, Outcome] = OrderedDict()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
@@ -15,6 +16,7 @@ from simulator.run import Run
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.workload import Profile
 
+Bools = npt.NDArray[np.bool_]
 INSIDE, BETWEEN = 0, 1
 """Columns of amounts of bytes: what stays inside a node, and what crosses between nodes."""
 
@@ -77,7 +79,7 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
         edge_bytes=edge_bytes,
         gradient_bytes=_synchronised(model, graph, carried),
         replicated_bytes=replicated,
-        received_bytes=_received(graph, layers, len(cluster.devices))[:, : cluster.workers],
+        received_bytes=_by_worker(graph, _is_message(graph) & (graph.device >= 0), graph.bytes, cluster),
         crossing_shards=shards,
         crossing_targets=targets,
         replica_pieces=pieces,
@@ -115,7 +117,7 @@ def _edges(graph: TaskGraph, profile: Profile, payload: Floats) -> tuple[Ints, I
     message, other = served // layers, served % layers
     other = np.where(other == graph.layer[message], _first_readers(profile)[graph.layer[message]], other)
     share = payload[message] / np.bincount(message, minlength=len(graph))[message][:, None]
-    alone = np.flatnonzero(((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)) & (graph.bytes > 0))
+    alone = np.flatnonzero(_is_message(graph) & (graph.bytes > 0))
     alone = np.setdiff1d(alone, message)
     message, share = np.concatenate([message, alone]), np.concatenate([share, payload[alone]])
     other = np.concatenate([other, _first_readers(profile)[graph.layer[alone]]])
@@ -136,8 +138,7 @@ def _synchronised(model: ShardedModel, graph: TaskGraph, payload: Floats) -> Flo
     sent = (graph.kind == Kind.SYNCHRONISATION) & (graph.shard >= 0) & (graph.shard < len(model.buckets))
     of_bucket = np.zeros((len(model.buckets), 2))
     np.add.at(of_bucket, graph.shard[sent], payload[sent])
-    messages = (graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)
-    others = graph.is_transfer & ~sent & ~messages & (graph.layer >= 0)  # of parameters that are shared out
+    others = graph.is_transfer & ~sent & ~_is_message(graph) & (graph.layer >= 0)  # of parameters that are shared out
     np.add.at(sums, graph.layer[others], payload[others])
     for bucket, size in zip(model.buckets, of_bucket, strict=True):
         for piece in bucket.pieces:
@@ -166,18 +167,21 @@ def _replicated(model: ShardedModel) -> tuple[Floats, Ints, Ints]:
 
 def layer_seconds(run: Run, cluster: Cluster) -> Floats:
     """Compute seconds of each layer on each worker, shape (layers, workers)."""
-    graph, layers, devices = run.graph, len(run.graph.layer_names), len(cluster.devices)
-    computes = ~graph.is_transfer & (graph.layer >= 0)
-    cell = graph.layer[computes] * devices + graph.device[computes]
-    sums = np.bincount(cell, weights=graph.seconds[computes], minlength=layers * devices)
+    return _by_worker(run.graph, ~run.graph.is_transfer & (run.graph.layer >= 0), run.graph.seconds, cluster)
+
+
+def _by_worker(graph: TaskGraph, tasks: Bools, amounts: Floats, cluster: Cluster) -> Floats:
+    """Sums over tasks by their layer and worker, shape (layers, workers)."""
+    layers, devices = len(graph.layer_names), len(cluster.devices)
+    cell = graph.layer[tasks] * devices + graph.device[tasks]
+    sums = np.bincount(cell, weights=amounts[tasks], minlength=layers * devices)
     return sums.astype(np.float64).reshape(layers, devices)[:, : cluster.workers]
 
 
-def _received(graph: TaskGraph, layers: int, devices: int) -> Floats:
-    messages = ((graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)) & (graph.device >= 0)
-    at = graph.layer[messages] * devices + graph.device[messages]
-    sums = np.bincount(at, weights=graph.bytes[messages], minlength=layers * devices)
-    return sums.astype(np.float64).reshape(layers, devices)
+def _is_message(graph: TaskGraph) -> Bools:
+    """Which tasks carry an activation or its gradient."""
+    messages: Bools = (graph.kind == Kind.ACTIVATION) | (graph.kind == Kind.GRADIENT)
+    return messages
 
 
 def _crossing(graph: TaskGraph, layers: int) -> tuple[Ints, Ints]:

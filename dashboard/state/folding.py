@@ -5,9 +5,11 @@ Looks at the network only, so that every strategy of a network is drawn on the s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import dataclass
 from itertools import chain
+
+import networkx as nx
 
 from simulator.workload import Layer, Profile
 
@@ -96,36 +98,23 @@ def _stretch(
         title = _numbered(counters, _character(profile.layers[chain[0]]))
         return Stretch(title=title, lanes=((chain,),))
     *inner, last = group
-    lanes = _lanes(profile, chains, inputs, inner)
-    read = set(inputs[last])
-    ends = [bool(read & set(lane)) for lane in lanes]
-    ordered = [lane for lane, end in zip(lanes, ends, strict=True) if end]
-    open_ended = [lane for lane, end in zip(lanes, ends, strict=True) if not end]
+    read = inputs[last]
+    lanes = sorted(_lanes(profile, chains, inputs, inner), key=read.isdisjoint)  # those that never reach the join last
     return Stretch(
         title=_numbered(counters, _title(profile, chains, inner, chains[last])),
-        lanes=tuple(tuple(chains[i] for i in lane) for lane in ordered + open_ended),
+        lanes=tuple(tuple(chains[i] for i in lane) for lane in lanes),
         join=chains[last],
         skips=any(producer < inner[0] for producer in read),
-        open_lanes=len(open_ended),
+        open_lanes=sum(map(read.isdisjoint, lanes)),
     )
 
 
 def _lanes(profile: Profile, chains: list[Chain], inputs: list[set[int]], inner: list[int]) -> list[list[int]]:
     """The connected components of the chains between two points, heaviest first."""
-    parent = {i: i for i in inner}
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            i = parent[i]
-        return i
-
-    for i in inner:
-        for producer in inputs[i] & parent.keys():
-            parent[root(i)] = root(producer)
-    lanes: dict[int, list[int]] = defaultdict(list)
-    for i in inner:
-        lanes[root(i)].append(i)
-    return sorted(lanes.values(), key=lambda lane: -sum(seconds_of(profile, chains[i]) for i in lane))
+    graph: nx.Graph[int] = nx.Graph((i, producer) for i in inner for producer in inputs[i] if producer in inner)
+    graph.add_nodes_from(inner)
+    lanes = sorted(map(sorted, nx.connected_components(graph)))
+    return sorted(lanes, key=lambda lane: -sum(seconds_of(profile, chains[i]) for i in lane))
 
 
 def seconds_of(profile: Profile, layers: Chain) -> float:

@@ -1,13 +1,16 @@
-"""Numbers beyond the report: where the time of devices goes, and how long tensors of a layer are in flight."""
+"""Numbers beyond the report: where devices' time goes, how long tensors are in flight, MFU, and whose device it is."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import inf
 
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.language_models.accelerators import ACCELERATORS, accelerator
+from simulator.language_models.training_stack import accelerator_of
 from simulator.report.metrics import Report
 from simulator.report.resource_use import DeviceUse
 from simulator.report.step_totals import PHASES
@@ -15,6 +18,7 @@ from simulator.report.time_spans import covered_s, length, union
 from simulator.report.traffic import touches
 from simulator.run import Run
 from simulator.taskgraph import Floats, Kind
+from simulator.workload import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,10 @@ EXPOSED = {phase: f"wait: {_AWAITED.get(phase, phase)}" for phase in PHASES}
 LAUNCHES, BUBBLE, IDLE = "host launches", "bubble", "no work"
 NAMES = (COMPUTE, OVERLAPPED, *EXPOSED.values(), LAUNCHES, BUBBLE, IDLE)
 _LOST = frozenset((*EXPOSED.values(), LAUNCHES, BUBBLE, IDLE))
+_PRODUCTS = (
+    *dict.fromkeys(name.partition("-")[0].upper() for name in ACCELERATORS), "P100", "T4", "A6000", "Xeon", "CPU"
+)  # fmt: skip
+_SEQUENCES = ("attention", "transformer", "embedding")
 
 
 def shares(run: Run, cluster: Cluster) -> Shares:
@@ -96,3 +104,38 @@ def _as_shares(seconds: Floats, whole_s: float) -> tuple[Share, ...]:
         Share(name=name, seconds=float(s), ratio=float(s) / whole_s if whole_s else 0.0, lost=name in _LOST)
         for name, s in zip(NAMES, seconds, strict=True)
     )
+
+
+def product(name: str) -> str:
+    """The product in a device's name, e.g. V100 of "Tesla V100-SXM2-32GB"; empty where it is none that is known."""
+    known = next((candidate for candidate in _PRODUCTS if re.search(rf"(?<![A-Z0-9]){candidate}", name)), "")
+    return "CPU" if known == "Xeon" else known
+
+
+def mismatch(profile: Profile, cluster: Cluster) -> str:
+    """A sentence where the profile was measured on another kind of device than the cluster's, else empty."""
+    kinds = {device.kind for device in cluster.devices[: cluster.workers]}
+    measured = product(profile.device)
+    others = sorted(kind for kind in kinds if product(kind) != measured)
+    if not others or not measured:
+        return ""
+    return f"measured on {profile.device}, simulated on {', '.join(others)}: set the device speed to what theirs is"
+
+
+def utilisation(profile: Profile, cluster: Cluster, report: Report) -> float | None:
+    """Model FLOP per second over the devices' peak; the backward pass counts twice the forward. None where unknown."""
+    kind = product(cluster.devices[0].kind)
+    flops = 3 * sum(layer.flops for layer in profile.layers) * report.batch_size / profile.batch_size
+    if kind.lower() not in ACCELERATORS or kind != product(profile.device) or not flops or not report.step_s:
+        return None
+    sheet = accelerator(accelerator_of(cluster))
+    others = {"float32": sheet.fp32_flops_per_s, "tf32": sheet.tf32_flops_per_s}
+    peak = others.get(profile.dtype, sheet.flops_per_s)
+    return flops / report.step_s / (peak * cluster.workers) if peak else None
+
+
+def sequence_length(profile: Profile) -> int:
+    """Tokens of a sample of a network over sequences, 0 of another."""
+    if not any(layer.kind.lower().startswith(_SEQUENCES) for layer in profile.layers):
+        return 0
+    return max(layer.output_shape[1] for layer in profile.layers)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlencode
 
 from dashboard.state import uploads
 from dashboard.state.configuration import VERSION, Configuration
-from dashboard.state.hardware import sequence_length, utilisation
+from dashboard.state.measures import sequence_length, utilisation
 from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.validations import Stored

@@ -20,7 +20,6 @@ from dashboard.state.inventory import Inventory, label
 from dashboard.state.planning import usual_cluster
 from dashboard.state.simulating import Glance, Outcome, Request, glance_of
 from dashboard.state.validations import Stored
-from dashboard.state.workers import Workers
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
@@ -131,10 +130,6 @@ class Store:
         path.write_bytes(text)
         self.cards[key] = str(path)
         return key
-
-    def employ(self, workers: Workers | None) -> None:
-        """Let `workers` simulate from now on."""
-        self.desk.workers = workers
 
     def outcome(self, configuration: Configuration) -> Outcome:
         """The outcome, computed at most once even when several threads ask. Raises UnknownNameError."""

@@ -1,9 +1,8 @@
 """Numbers in words: the row of key figures, two runs compared, a partition.
 
-comparison  two runs side by side as rows of a table, with the difference and whether it is an improvement
-fits        the one verdict on a step, and when a plan is no yardstick
-kpis        the numbers on top, each with its difference to the baseline
-moves       two plans of one network: which layers stand elsewhere, and what that changes for each device
+comparison  two runs side by side as rows of a table, each difference with whether it is an improvement; which layers
+            stand elsewhere
+kpis        the numbers on top, each with its difference to the baseline, and the one verdict on a step
 partition   the partition figure in words: its head, its heaviest nets, and the figures of each strategy
 sweep       a sweep's quantities, each in one unit, and where which strategy wins
 volume      what plans move, in one unit for a page

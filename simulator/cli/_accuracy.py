@@ -14,8 +14,6 @@ from simulator.terminal import say
 from simulator.units import format_time
 
 if TYPE_CHECKING:
-    from partitioners._choice_search import JudgedChoice
-    from simulator.cluster import Cluster
     from simulator.convergence.curves import Curves, Interval
     from simulator.convergence.time_to_accuracy import CostToAccuracy
     from simulator.workload import Profile
@@ -41,15 +39,6 @@ def read(args: argparse.Namespace, profile: Profile) -> Curves | None:
     check_curves(curves, profile)
     curves.samples_to(args.to_accuracy, Regime(batch_size=args.batch_size or profile.batch_size))
     return curves
-
-
-def cost_to_accuracy(
-    done: JudgedChoice, curves: Curves, target: float, profile: Profile, cluster: Cluster
-) -> CostToAccuracy:
-    """When a simulated plan reaches `target`, and what that costs. Raises InputError."""
-    from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
-
-    return plan_cost_to_accuracy(curves, target, profile, cluster, done.plan, done.report)
 
 
 def print_reached(curves: Curves, reached: Mapping[str, CostToAccuracy]) -> None:

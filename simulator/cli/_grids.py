@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
     from partitioners._grids.ranking import ranked_grids
     from simulator.cli import _printing
-    from simulator.exports.launch import LAUNCHED
+    from simulator.exports.launch import LAUNCHED, launch_command
 
     if args.runtime and args.runtime not in LAUNCHED:
         raise UnknownNameError.of("runtime", args.runtime, LAUNCHED)
@@ -109,7 +109,10 @@ def run(args: argparse.Namespace) -> int:
     ends_s = perf_counter() + (args.budget or BUDGET_S)
 
     def wanted(grid: TrainingGrid) -> bool:
-        return args.zero in (None, grid.zero_stage) and (not args.runtime or _runs(args.runtime, card, grid, stack))
+        """Raises InputError where the runtime asked for cannot run it."""
+        if args.zero not in (None, grid.zero_stage):
+            return False
+        return not args.runtime or bool(launch_command(args.runtime, card, grid, stack.accelerator))
 
     with _printing.progress() as progress:
         ranking = ranked_grids(
@@ -148,13 +151,6 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
     for name in names:
         require_name("strategy of model cards", name, STRATEGIES)
     return names or STRATEGIES
-
-
-def _runs(runtime: str, card: ModelCard, grid: TrainingGrid, stack: TrainingStack) -> bool:
-    """Whether a runtime has a command for a grid. Raises InputError where it cannot run it."""
-    from simulator.exports.launch import launch_command
-
-    return bool(launch_command(runtime, card, grid, stack.accelerator))
 
 
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:

@@ -1,12 +1,13 @@
-"""Options that several commands share, and what they make: a profile, a cluster, a plan."""
+"""Options that several commands share, and what they make: a profile, a cluster, a plan; or what a plan file says."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _values
+from simulator.cli import _effects, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.registry import entries
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.parameter_states import ParameterStates
     from simulator.plan import Plan, StepSettings
+    from simulator.run import Run
     from simulator.runtime import Runtime
     from simulator.workload import Profile
 
@@ -244,3 +246,32 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
+
+
+def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile, Cluster, Run]:
+    """The plan of `args.plan`, simulated. kept: options that count also without --cluster. Raises InputError."""
+    from simulator import files
+    from simulator.run import run as simulate
+
+    if not args.cluster:
+        _effects.check_made_elsewhere(args, ("profile", "json", *kept))
+    _effects.check_step(args)
+    plan = files.read_plan(args.plan)
+    settings = args if args.cluster else made_by(plan)
+    profile = profile_on(args.profile or settings.profile or plan.model, settings.cluster)
+    cluster = read_cluster(settings, plan.synchronisation.collective)
+    return profile, cluster, simulate(profile, cluster, plan, runtime=read_runtime(settings, profile))
+
+
+def made_by(plan: Plan) -> argparse.Namespace:
+    """The arguments of the command that made the plan."""
+    from simulator import cli
+
+    if not says_how_made(plan):
+        raise InputError("command: the plan does not record the command that made it; say --cluster and --profile")
+    return cli.parse(shlex.split(plan.command)[1:])
+
+
+def says_how_made(plan: Plan) -> bool:
+    """Whether the plan records the command that made it."""
+    return len(shlex.split(plan.command)) > 1

@@ -1,4 +1,4 @@
-"""What the commands print for people, in rich tables, and for programs, in JSON."""
+"""What the commands print for people, in tables and notes, and for programs, in JSON."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from simulator.cli._answers import Priced, answer
 from simulator.cli._tables import TextTable, new_table, print_table
+from simulator.device_names import unlike
+from simulator.errors import InputError
 from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from simulator.report.metrics import Report
     from simulator.report.resource_use import DeviceUse
     from simulator.run import Run
+    from simulator.workload import Profile
 
 JSON_SCHEMA = 1
 """Raised where a key of `--json` goes or means something else; new keys may come without."""
@@ -30,6 +33,8 @@ MOST_RUNS = 3
 """Runs of consecutive numbers by which a group of devices is named; more are counted."""
 MATRIX_DEVICES = 16  # a larger matrix is left to --json
 BUSIEST_LINKS = 5
+LAYERS_TO_STEP = (0.85, 1.15)
+"""Layers over the measured step: outside, a profile is worth a note."""
 
 
 def write_trace(done: Run, cluster: Cluster, path: str) -> None:
@@ -205,3 +210,53 @@ def _matrix_table(report: Report) -> TextTable:
     for number, row in enumerate(report.communication_bytes.matrix):
         table.add_row(str(number), *(format_bytes(size) if size else "." for size in row))
     return table
+
+
+def machine_notes(profile: Profile, cluster: Cluster, strict: bool = False) -> list[str]:
+    """What makes times look better or other than they will be, first of all that layers were modelled.
+
+    strict: raise InputError where the devices are not the profiled one and nobody said how fast they are.
+    """
+    device_note = _device_note(profile, cluster)
+    if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
+        raise InputError(f"--strict: {device_note}")
+    modelled = profile.notes.partition(" (")[0] if profile.notes.startswith("modelled") else ""
+    return list(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
+
+
+def _layers_note(profile: Profile) -> str:
+    """What speaks against the profile: its own doubt, or layers that add up to something else than its step."""
+    if profile.doubt:
+        return f"the profile is doubtful: {profile.doubt}"
+    ratio = profile.layers_to_step
+    if ratio is None or LAYERS_TO_STEP[0] <= ratio <= LAYERS_TO_STEP[1]:
+        return ""
+    return f"the profile's layers add up to {ratio:.2f} of its measured step, so times may be off by as much"
+
+
+def _links_note(cluster: Cluster) -> str:
+    """What share of their line rate the links between the first and the last worker give, where it was measured."""
+    crossed = [cluster.links[number] for number in cluster.route(0, cluster.workers - 1)]
+    shares = [
+        f"{tier} {share.median:.0%} ({share.low:.0%} to {share.high:.0%})"
+        for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed)
+        if share is not None and share.median != 1
+    ]
+    if not shares:
+        return ""
+    names = [name.replace("_", "-") for name in sorted(cluster.collectives)]
+    which = names[0] if len(names) == 1 else f"{len(names)} collectives"
+    measured = f"; {which} as measured" if names else ""
+    return (
+        f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
+    )
+
+
+def _device_note(profile: Profile, cluster: Cluster) -> str:
+    """A sentence when the cluster's devices are not the profiled one, otherwise nothing."""
+    other = unlike(cluster, profile.device)
+    if not other:
+        return ""
+    scaled = set(cluster.speeds[: cluster.workers]) != {1.0}
+    advice = "they are scaled by the cluster's speed" if scaled else "scale them with --speed"
+    return f"compute times were captured on {profile.device}, not {', '.join(other)}; {advice}"

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _effects, _machine_note, _options, _strategy, _values
+from simulator.cli import _effects, _options, _strategy, _values
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     fastest = best(candidates)
     if args.plan_out:
         files.write_plan(fastest.plan, args.plan_out)
-    notes = _machine_note.machine_notes(profile, cluster, args.strict)
+    notes = _printing.machine_notes(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, *notes)

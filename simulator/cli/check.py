@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _machine_note, _options, _planned, _printing, _started_run, _tables, _values
+from simulator.cli import _options, _printing, _started_run, _tables, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
     from traces.imports._recorded_phases import read_phases
 
     recorded = read_phases(Path(args.recorded))
-    profile, cluster, done = _planned.simulated(args, ("device",))
+    profile, cluster, done = _options.simulated(args, ("device",))
     device = _device(args.device, recorded, done)
     predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
     interval = expected_interval(done.report, profile, cluster, done.plan, done.runtime)
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
                 "predicted_causes_s": predicted,
                 "interval": asdict(interval),
             },
-            *_machine_note.machine_notes(profile, cluster, args.strict),
+            *_printing.machine_notes(profile, cluster, args.strict),
         )
     else:
         _print(recorded, predicted, done, device, interval)

@@ -7,9 +7,22 @@ what this command line says counts instead.
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _planned
+from simulator.cli import _options, _tables
+from simulator.cli._printing import say_notes
 from simulator.one_line_parser import option
+from simulator.terminal import say
+from simulator.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from simulator.run import Run
+    from simulator.studies.explain import Explanation
+    from simulator.workload import Profile
+
+MOST_CROSSINGS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,12 +32,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _explaining, _printing
+    from simulator.cli import _printing
     from simulator.studies.explain import explain
 
-    profile, cluster, done = _planned.simulated(args, ())
+    profile, cluster, done = _options.simulated(args, ())
     explanation = explain(profile, cluster, done)
     if args.json:
-        _printing.print_json(_explaining.explanation_json(explanation, done))
+        _printing.print_json(explanation_json(explanation, done))
     else:
-        _explaining.print_explanation(explanation, profile, done)
+        print_explanation(explanation, profile, done)
+
+
+def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]) -> None:
+    """What the plan costs and where it went; on stderr where the plan itself went to stdout."""
+    stream = sys.stderr if path == "-" else sys.stdout
+    say_notes(notes, stream)
+    say(_summary(profile, done), stream=stream)
+    if path != "-":
+        say(f"plan: {path}; shardscope explain {path} says more")
+
+
+def explanation_json(explanation: Explanation, done: Run) -> dict[str, object]:
+    """What `explain --json` prints."""
+    from dataclasses import asdict
+
+    from simulator.studies.explain import crossing_words
+
+    return {
+        "report": done.report.to_dict(),
+        "splits": [{"first": first, "last": last, "split": how} for first, last, how in explanation.splits],
+        "crossings": [crossing_words(use) for use in explanation.crossings],
+        "bottleneck": str(explanation.bottleneck),
+        "gains": [asdict(gain) for gain in explanation.gains],
+    }
+
+
+def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> None:
+    """Splits, crossings, bottleneck and gains."""
+    from simulator.studies.explain import crossing_words
+
+    say(_summary(profile, done))
+    if done.plan.command:
+        print(f"made by: {done.plan.command}")
+    splits = _tables.new_table("layers", last="split")
+    for first, last, how in explanation.splits:
+        splits.add_row(first if first == last else f"{first} .. {last}", how)
+    print()
+    _tables.print_table(splits)
+    print()
+    say(*map(crossing_words, explanation.crossings[:MOST_CROSSINGS]))
+    rest = len(explanation.crossings) - MOST_CROSSINGS
+    if rest > 0:
+        say(f"and {rest} more layers that send less")
+    if not explanation.crossings:
+        say("nothing crosses between devices")
+    say(f"\nbottleneck: {explanation.bottleneck}")
+    for gain in explanation.gains:
+        say(f"{gain.change}: {gain.speedup:.2f}x faster")
+
+
+def _summary(profile: Profile, done: Run) -> str:
+    report = done.report
+    return (
+        f"{profile.model}, {report.strategy}: step {format_time(report.step_s)}, "
+        f"sends {format_bytes(report.communication_bytes.total)}, "
+        f"load balance ratio {report.load_balance_ratio:.3f}, {report.verdict or 'fits'}"
+    )

@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from simulator import files
-    from simulator.cli import _planned, _printing
+    from simulator.cli import _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
     plan = files.read_plan(args.plan)
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
         _write_traces(plan, args)
         return
     require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
-    settings = _planned.made_by(plan) if _planned.says_how_made(plan) else None
+    settings = _options.made_by(plan) if _options.says_how_made(plan) else None
     profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
@@ -92,10 +92,10 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
     import json
 
     from simulator import files
-    from simulator.cli import _planned, _printing
+    from simulator.cli import _printing
     from simulator.exports.chakra import ChakraTraces
 
-    settings = _planned.made_by(plan)
+    settings = _options.made_by(plan)
     profile = _options.profile_on(args.profile or settings.profile, settings.cluster)
     cluster = _options.read_cluster(settings, plan.synchronisation.collective)
     traces = ChakraTraces.of(profile, cluster, plan, _options.read_runtime(settings, profile))

@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import partitioners
     from simulator import files
-    from simulator.cli import _explaining, _printing
+    from simulator.cli import _printing
+    from simulator.cli.explain import print_partition
     from simulator.run import run as simulate
 
     _effects.check_step(args)
@@ -50,4 +51,4 @@ def run(args: argparse.Namespace) -> None:
             {"report": done.report.to_dict(), "plan": args.output}, *_effects.notes(args, [done.report], cluster)
         )
     else:
-        _explaining.print_partition(profile, done, args.output, _effects.notes(args, [done.report], cluster))
+        print_partition(profile, done, args.output, _effects.notes(args, [done.report], cluster))

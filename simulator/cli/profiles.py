@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
+from simulator.cli._tables import new_table, print_table
 from simulator.one_line_parser import option
+from simulator.units import format_bytes, format_time
+
+if TYPE_CHECKING:
+    from simulator.workload import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from simulator import files
-    from simulator.cli import _listings, _printing
+    from simulator.cli import _printing
 
     profiles = {name: files.read_profile(name) for name in files.library()}
     if args.json:
@@ -24,4 +31,22 @@ def run(args: argparse.Namespace) -> None:
         ]
         _printing.print_json({"profiles": rows})
     else:
-        _listings.print_profiles(profiles)
+        print_profiles(profiles)
+
+
+def print_profiles(profiles: Mapping[str, Profile]) -> None:
+    """The library, one row per profile."""
+    columns = ("batch", "layers", "parameters", "step", "layers / step", "date")
+    table = new_table("profile", *columns, last="device")
+    for name, profile in profiles.items():
+        table.add_row(
+            name,
+            str(profile.batch_size),
+            str(len(profile.layers)),
+            format_bytes(profile.parameter_bytes),
+            format_time(profile.step_s) if profile.step_s is not None else "-",
+            f"{profile.layers_to_step:.3f}" if profile.layers_to_step is not None else "-",
+            profile.date,
+            profile.device,
+        )
+    print_table(table, ("date", "layers / step", "layers", "batch"))

@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     from simulator.cli import _printing
 
     sections = _sections(args)
-    _say_failures(sections)
+    failed = [section for section in sections if section.run is None]  # on stderr, as the file may be standard output
+    say(*(f"{section.title} cannot be built: {section.reason}" for section in failed), stream=sys.stderr)
     files.write_text_atomic(args.output, standalone(sections))
     if args.json:
         rows: list[dict[str, object]] = [
@@ -48,12 +49,6 @@ def run(args: argparse.Namespace) -> int:
     elif args.output != "-":
         print(f"{args.output}: {', '.join(section.title for section in sections if section.run is not None)}")
     return 0 if any(section.run is not None for section in sections) else 2
-
-
-def _say_failures(sections: list[Section]) -> None:
-    """On stderr, as the file itself may be standard output."""
-    failed = [section for section in sections if section.run is None]
-    say(*(f"{section.title} cannot be built: {section.reason}" for section in failed), stream=sys.stderr)
 
 
 def _sections(args: argparse.Namespace) -> list[Section]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _machine_note, _options, _tables, _values
+from simulator.cli import _options, _tables, _values
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError
@@ -62,12 +62,13 @@ def run(args: argparse.Namespace) -> None:
     study, ways = _study(args), _architectures(args)
     counts = device_counts(args.devices)
     points = list(scale(study, ways, counts))
-    title = f"{study.profile.model} on {study.cluster_of(counts[-1], 0).name}, {_batch(study)}"
+    each = "per device (weak scaling)" if study.weak else "in all (strong scaling)"
+    title = f"{study.profile.model} on {study.cluster_of(counts[-1], 0).name}, batch {study.batch_size} {each}"
     if args.plot:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    notes = _machine_note.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
+    notes = _printing.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
@@ -93,14 +94,6 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
     for way in ways:
         usage, cluster = usage_at(study, way, devices)
         yield figure(usage, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
-
-
-def _batch(study: ScalingStudy) -> str:
-    return (
-        f"batch {study.batch_size} per device (weak scaling)"
-        if study.weak
-        else f"batch {study.batch_size} in all (strong scaling)"
-    )
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _machine_note, _options, _started_run, _strategy, _values
+from simulator.cli import _effects, _options, _started_run, _strategy, _values
 from simulator.errors import InputError, require
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -91,7 +91,7 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
         files.write_plan(plan, args.plan_out)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
-    notes = [*_machine_note.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
+    notes = [*_printing.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
     is_noisy = bool(noise.jitter or noise.stragglers)
     interval = (
         step_interval(report, profile, cluster)
