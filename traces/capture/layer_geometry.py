@@ -38,8 +38,14 @@ CHANNELS_SECOND = (
 )
 """Modules whose sequences are (sample, channel, position)."""
 CHANNELS_LAST = (
-    *(nn.Linear, nn.Embedding, nn.LayerNorm, nn.RMSNorm, nn.RNNBase, nn.MultiheadAttention),
-    *(Attention, QueryKeyValueAttention),
+    nn.Linear,
+    nn.Embedding,
+    nn.LayerNorm,
+    nn.RMSNorm,
+    nn.RNNBase,
+    nn.MultiheadAttention,
+    Attention,
+    QueryKeyValueAttention,
 )
 """Modules whose sequences are (sample, position, channel)."""
 _POOL_ARGUMENTS = {
