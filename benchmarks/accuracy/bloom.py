@@ -67,8 +67,8 @@ def source() -> Source:
         method="By `megatron-deepspeed-a100` on nodes with four links of 100 Gb/s, of which an all-reduce gave 40 "
         "before the search began (`a100-omnipath`). Heads are taken to be 64, so that those of 14,400 channels are 225 "
         "wide: attention without matrix units. Blocks are as many as make the size that stands beside a plan. Three "
-        "trial runs of six and ten blocks on one node, which the source gives beside its tables, took 15 to 26 % longer "
-        "than is said of them: what is missing is compute. CUDA waited for every kernel, for which nothing stands here.",
+        "trial runs of six and ten blocks on one node, which stand beside the tables, took 15 to 26 % longer than "
+        "predicted: what is missing is compute. CUDA waited for every kernel, for which nothing stands here.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={"rows whose seconds, batch or GPUs contradict their plan": 6},
