@@ -58,7 +58,7 @@ def test_candidates_split_heads_and_batches() -> None:
 GRIDS = {
     card: [
         replace(grid, recomputation=kind)
-        for devices in (2, 4, 8, 16)
+        for devices in (2, 4, 8, 16, 32)
         for grid in candidate_grids(card, devices, 32)
         for kind in RECOMPUTATION
     ]

@@ -8,9 +8,9 @@ micro-batch has come through those before it, and ends before its last one goes 
 
     step >= sum over chunks before s of (forward + backward) + micro-batches x (forward + backward of all of s's), all s
 
-and the host launches every task of every micro-batch. What a device holds from start to end, and the activations of
-what 1F1B, interleaved or not, keeps in flight, are the least of its peak. Blocks that differ, as the dense ones of a
-mixture of experts do, are bounded by kind.
+and the host launches every task of every micro-batch, and links carry what replicas share (`link_bounds`). What a
+device holds from start to end, and the activations of what 1F1B, interleaved or not, keeps in flight, are the least of
+its peak. Blocks that differ, as the dense ones of a mixture of experts do, are bounded by kind.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from partitioners._grids.grid_plan import grid_plan
+from partitioners._grids.link_bounds import least_link_s
 from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
 from simulator.language_models.model_card import ModelCard
@@ -96,7 +97,8 @@ class GridBounds:
         working[-1] = behind_bytes + max(working[-1], passes[0].behind_bytes)
         working[0] += before_bytes
         return Bound(
-            step_s=(max(passes_s, launches_s) + self._stack.runtime.step_overhead_s) * (1 - ROUNDING),
+            step_s=(max(passes_s, launches_s, self._links_s(grid)) + self._stack.runtime.step_overhead_s)
+            * (1 - ROUNDING),
             peak_bytes=max(map(add, peaks, working)) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
@@ -127,6 +129,12 @@ class GridBounds:
         of_blocks = [dense * (size - experts) + routed * experts for size, experts in map(self._parameters_of, blocks)]
         before, behind = (sum(layer.parameter_bytes for layer in part) for part in self._around_blocks)
         return of_blocks, dense * before, dense * behind
+
+    def _links_s(self, grid: TrainingGrid) -> float:
+        layers = self._profile.layers
+        routed = sum(layer.parameter_bytes for layer in layers if layer.routing)
+        dense = sum(layer.parameter_bytes for layer in layers) - routed
+        return least_link_s(grid, self._stack.states(grid.zero_stage), self._cluster, dense, routed)
 
     def _parameters_of(self, block: int) -> tuple[int, int]:
         """Bytes of all parameters of a block, and of its experts."""

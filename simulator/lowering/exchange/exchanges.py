@@ -18,8 +18,8 @@ from simulator.lowering.exchange.exchange_pieces import EdgeEnd, Piece, pieces_o
 from simulator.lowering.exchange.reshard import SumGroup, groups_of, scattered_groups, slices
 from simulator.taskgraph import Floats, Ints
 
-WHOLE_FROM = 2**20
-"""Elements of a transfer from which on it has whole ones, by less than a millionth; others have multiples of 2^-10.
+WHOLE_FROM = 2**30
+"""Elements of a transfer from which on it has whole ones, by less than a billionth; others have multiples of 2^-10.
 Then sums are exact in whatever order, and equal replicas are simulated once (`symmetry.equal_links`)."""
 
 
