@@ -165,6 +165,7 @@ def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
 def test_a_ranking_without_time_says_that_it_is_not_certain() -> None:
     ranking = ranked_grids(SMALL, PROFILES[SMALL], nodes(8), NANOTRON, 32, top=1000, time_left_s=lambda: 0.0)
     assert not ranking.certain and len(ranking.runs) == 1 and ranking.bounded
+    assert ranking.may_be_best == (ranking.bound_s < ranking.runs[0].report.step_s)
     assert ranking.bound_s >= 0
 
 

@@ -77,8 +77,8 @@ def _add_figures(app: Dash, store: Store) -> None:
             "expected": any(outcome.interval_s is not None for outcome in outcomes),
             "stolen": any(outcome.stolen_share is not None for outcome in outcomes),
         }
-        chosen = run if run in names else names[0]
-        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns(**known), names, chosen
+        shown = run if run in names else names[0]
+        return tiles(kpis(outcomes)), machine(stored), rows(outcomes), columns(**known), names, shown
 
     @app.callback(Output("validate-details", "children"), Input("validate-run", "value"), Input("validation", "value"))
     def explain(run: str | None, key: str | None) -> Any:

@@ -155,7 +155,7 @@ def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ran
             words = f"{done} grids simulated so far"
         elif ranking.bounded:
             words += f"; none of the others is faster than {ranking.bound_s:.3g} s"
-            words += "" if ranking.certain else " (time ran out: one of them may be the best)"
+            words += " (time ran out: one of them may be the best)" if ranking.may_be_best else ""
         left_out = len(ranking.too_large) + len(ranking.refused)
         words += f"; {left_out} do not fit or are refused" if left_out else ""
         return Ranked(rows=_ordered(map(row, ranking.simulated)), words=words, over=over)

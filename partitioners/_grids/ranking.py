@@ -71,6 +71,11 @@ class Ranking:
     def runs(self) -> list[SimulatedGrid]:
         return [each for each in self.simulated if each.runs]
 
+    @property
+    def may_be_best(self) -> bool:
+        """Whether a grid that was not simulated may be faster than all that run."""
+        return not self.certain and all(self.bound_s < each.report.step_s for each in self.runs)
+
 
 Split = tuple[str, int, int, int, int, int]
 

@@ -127,7 +127,7 @@ def run(args: argparse.Namespace) -> int:
         bounded = {
             "grids": len(ranking.bounded),
             "no_step_below_s": ranking.bound_s,
-            "may_be_best": not ranking.certain,
+            "may_be_best": ranking.may_be_best,
         }
         stands_on = asdict(runs[0].interval.evidence) if runs and runs[0].interval.evidence else None
         _printing.print_json({"grids": grids, "bounded": bounded, "command": command, "evidence": stands_on})
@@ -187,7 +187,7 @@ def _print(
     runs = ranking.runs
     for each in runs[:1]:
         say(*_answer(each, profile, stack, cluster))
-        if not ranking.certain:
+        if ranking.may_be_best:
             say("time ran out: a grid that was not simulated may be faster; --budget takes more")
         print()
     grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
