@@ -43,6 +43,11 @@ def test_a_card_is_ranked_as_compare_ranks_it(store: Store, card: Path, capsys: 
     assert main(["compare", str(card), "--cluster", "dgx-h100", "--devices", "16", "--batch-size", "64", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert shown.over and [row["step_s"] for row in shown.rows] == [grid["step_s"] for grid in printed["grids"]]
+    for of_compare, name in (("mfu", "mfu"), ("tokens_per_s", "per_device_per_s")):
+        devices = 1 if of_compare == name else NOW.devices
+        assert [row[name] * devices for row in shown.rows] == pytest.approx(
+            [grid[of_compare] for grid in printed["grids"]]
+        )
     assert shown.rows[0]["command"] == printed["command"]
     assert f"of {printed['bounded']['grids'] + len(shown.rows)} grids simulated" in shown.words
 

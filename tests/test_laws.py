@@ -72,6 +72,38 @@ def a_device_runs_one_task_at_a_time(done: Run, profile: Profile, cluster: Clust
 
 
 @law
+def a_backward_pass_waits_for_those_of_its_readers(done: Run, profile: Profile, cluster: Cluster) -> None:
+    """And a forward pass for those that it reads, where one shard each makes and reads the whole of an output: on
+    whatever devices, as the plan says, whatever the graph's edges are."""
+    graph, timeline, index = done.graph, done.timeline, profile.index
+    whole = {index[name] for name, sharding in done.plan.placements.items() if len(sharding.devices) == 1}
+    tasks = {
+        (graph.layer[task], graph.microbatch[task], graph.kind[task]): task
+        for task in np.flatnonzero(np.isin(graph.kind, (Kind.FORWARD, Kind.BACKWARD))).tolist()
+    }
+    edges = {(index[name], index[layer.name]) for layer in profile.layers for name in layer.inputs}
+    for made, reader in {(made, reader) for made, reader in edges if {made, reader} <= whole}:
+        for microbatch in range(done.plan.microbatches):
+            for kind, first, then in ((Kind.FORWARD, made, reader), (Kind.BACKWARD, reader, made)):
+                ends_s = timeline.end_s[tasks[first, microbatch, kind]]
+                assert ends_s <= timeline.start_s[tasks[then, microbatch, kind]]
+
+
+@law
+def gradients_are_summed_after_the_backward_passes_of_all_micro_batches(
+    done: Run, profile: Profile, cluster: Cluster
+) -> None:
+    """Of a layer that is summed alone: its bucket holds no other."""
+    graph, timeline = done.graph, done.timeline
+    sums = np.flatnonzero(graph.kind == Kind.SYNCHRONISATION)
+    for layer in {int(graph.layer[task]) for task in sums if done.plan.synchronisation.bucket_bytes == 0}:
+        own = graph.layer == layer
+        last_s = timeline.end_s[own & (graph.kind == Kind.BACKWARD)].max()
+        ends_s = timeline.end_s[own & (graph.kind == Kind.SYNCHRONISATION)].max()
+        assert last_s <= ends_s
+
+
+@law
 def bytes_on_links_are_the_plans_volume(done: Run, profile: Profile, cluster: Cluster) -> None:
     volume = communication_volume(ShardedModel(profile, done.plan), cluster)
     report = done.report.communication_bytes
