@@ -24,11 +24,13 @@ ROOT = Path(__file__).resolve().parent.parent
 AREAS: dict[str, str] = {
     "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms "
     "recomputation",
-    "simulator/lowering/exchange": "exchange_bytes sharding_cases regions movement messages spatial collectives",
+    "simulator/lowering/exchange": "exchange_bytes sharding_cases transformer_cases regions movement messages spatial "
+    "collectives experts megatron",
     "simulator/lowering/parameters": "parameter_states sharding_cases tied_parameters collectives closed_forms "
     "one_answer",
     "simulator/lowering/schedules": "schedules pipeline weight_stashing recomputation closed_forms",
     "simulator/lowering/symmetry": "symmetry one_answer parameter_states",
+    "simulator/lowering/tasks/rendezvous.py": "rendezvous",
     "simulator/lowering": "closed_forms surviving_faults schedules recomputation parameter_states launches "
     "launch_memory experts attention structure weight_stashing sharding_cases laws symmetry "
     "megatron",
