@@ -15,7 +15,7 @@ its peak. Blocks that differ, as the dense ones of a mixture of experts do, are 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, pairwise
@@ -138,14 +138,19 @@ class GridBounds:
 
     def _parameters_of(self, block: int) -> tuple[int, int]:
         """Bytes of all parameters of a block, and of its experts."""
-        layers = self._layers_of(block)
+        layers = self._layers_of[block]
         return (
             sum(layer.parameter_bytes for layer in layers),
             sum(layer.parameter_bytes for layer in layers if layer.routing),
         )
 
-    def _layers_of(self, block: int) -> list[Layer]:
-        return [layer for layer in self._profile.layers if block_number(layer.name) == block]
+    @cached_property
+    def _layers_of(self) -> Mapping[int, list[Layer]]:
+        """By block."""
+        layers: dict[int, list[Layer]] = {}
+        for layer in self._profile.layers:
+            layers.setdefault(block_number(layer.name), []).append(layer)
+        return layers
 
     @cached_property
     def _around_blocks(self) -> tuple[list[Layer], list[Layer]]:
@@ -178,7 +183,7 @@ class GridBounds:
     def _block_launches_s(self) -> list[float]:
         """Of a block and micro-batch, by kind."""
         layer_s = self._stack.runtime.forward_launch_s + self._stack.runtime.backward_launch_s
-        return [len(self._layers_of(block)) * layer_s for block in self._first_of_kind]
+        return [len(self._layers_of[block]) * layer_s for block in self._first_of_kind]
 
     def _of_stages(self, grid: TrainingGrid) -> list[list[int]]:
         """How many blocks of each kind each chunk has."""
@@ -195,7 +200,7 @@ class GridBounds:
 
     def _of_passes(self, grid: TrainingGrid, kind: int, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
-        expert = grid.expert if any(layer.routing for layer in self._layers_of(self._first_of_kind[kind])) else 1
+        expert = grid.expert if any(layer.routing for layer in self._layers_of[self._first_of_kind[kind]]) else 1
         data = max(1, expert // grid.context)
         alone = replace(
             grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0, expert=expert

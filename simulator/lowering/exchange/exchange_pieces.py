@@ -164,11 +164,14 @@ class _Side:
         self._tasks, self._devices = (array.transpose(order).reshape(made).tolist() for array in (tasks, devices))
 
     def number(self, at: tuple[int, ...]) -> int:
-        return int(np.ravel_multi_index(at, self._parts))
+        number = 0
+        for position, parts in zip(at, self._parts, strict=True):
+            number = number * parts + position
+        return number
 
     def visits_of(self, number: int) -> float:
         """How often a token travels to the group of experts that reads region `number`."""
-        return self.visits[int(np.unravel_index(number, self._parts)[3])]
+        return self.visits[number % self._parts[3]]
 
     def terms(self, number: int) -> list[Term]:
         return [
