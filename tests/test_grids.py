@@ -28,7 +28,8 @@ NANOTRON = read_stack("nanotron-h100")
 SMALL = ModelCard(name="small", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=512)
 ROUTED = replace(SMALL, experts=4, experts_per_token=2)
 DENSE_FIRST = replace(ROUTED, dense_layers=1, dense_ffn=1024)
-CARDS = (SMALL, ROUTED, DENSE_FIRST)
+TIED = replace(SMALL, tied_embeddings=True, vocabulary=32_768, sequence=8192)  # long enough to be split
+CARDS = (SMALL, ROUTED, DENSE_FIRST, TIED)
 PROFILES = {card: modelled_profile(card, NANOTRON, batch_size=2) for card in CARDS}
 
 
@@ -165,8 +166,10 @@ def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
 def test_a_ranking_without_time_says_that_it_is_not_certain() -> None:
     ranking = ranked_grids(SMALL, PROFILES[SMALL], nodes(8), NANOTRON, 32, top=1000, time_left_s=lambda: 0.0)
     assert not ranking.certain and len(ranking.runs) == 1 and ranking.bounded
-    assert ranking.may_be_best == (ranking.bound_s < ranking.runs[0].report.step_s)
     assert ranking.bound_s >= 0
+    step_s = ranking.runs[0].report.step_s
+    may_be = [replace(ranking, bound_s=factor * step_s).may_be_best for factor in (0.9, 1.1)]
+    assert may_be == [True, False] and not replace(ranking, bound_s=0.0, certain=True).may_be_best
 
 
 def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:

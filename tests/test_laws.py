@@ -26,7 +26,6 @@ from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 
 CLOSE = 1e-9
-KINDS_OF_SUMS = (Kind.BACKWARD, Kind.SYNCHRONISATION)
 
 
 @st.composite
@@ -98,9 +97,10 @@ def gradients_are_summed_after_the_backward_passes_of_all_micro_batches(
     if done.plan.synchronisation.bucket_bytes:
         return
     graph, end_s = done.graph, done.timeline.end_s
+    kinds = (Kind.BACKWARD, Kind.SYNCHRONISATION)
     alike = [profile.index[name] for name, sharding in done.plan.placements.items() if sharding.degrees[1] == 1]
     for layer in alike:
-        backward, summed = (end_s[(graph.layer == layer) & (graph.kind == kind)] for kind in KINDS_OF_SUMS)
+        backward, summed = (end_s[(graph.layer == layer) & (graph.kind == kind)] for kind in kinds)
         assert not len(summed) or backward.max() <= summed.max()
 
 

@@ -46,8 +46,8 @@ from simulator.workload import Layer, Profile
 class PassSeconds:
     """Of one micro-batch on one device, forward and backward, for a block of one kind: seconds that it adds, of what
     stands before the blocks and of what stands behind them; bytes that it keeps from one to the other and those it has
-    computed again as its backward pass begins, and what stands behind the blocks keeps and works in as the loss goes
-    back."""
+    computed again as its backward pass begins (parts are later), and what stands behind the blocks keeps and works
+    in as the loss goes back."""
 
     block_s: float
     before_s: float
@@ -128,7 +128,9 @@ class GridBounds:
         routed = held(grid.replicas // grid.expert, max(1, owners // grid.expert)) / grid.tensor / grid.expert
         of_blocks = [dense * (size - experts) + routed * experts for size, experts in map(self._parameters_of, blocks)]
         before, behind = (sum(layer.parameter_bytes for layer in part) for part in self._around_blocks)
-        return of_blocks, dense * before, dense * behind
+        tied = grid.pipeline > 1 and any(layer.tied_to for layer in self._profile.layers)  # users on two stages
+        ends = held(grid.replicas, owners * (1 + tied)) / grid.tensor
+        return of_blocks, ends * before, ends * behind
 
     def _links_s(self, grid: TrainingGrid) -> float:
         layers = self._profile.layers
@@ -207,6 +209,8 @@ class GridBounds:
         )
         key = alone, kind, simulated
         if key not in self._passes:
+            # where a sequence is split, a block hides behind the next one some of what it exchanges
+            simulated = simulated and grid.context == 1
             self._passes[key] = (self._simulated_passes if simulated else self._computed_passes)(alone, kind)
         return self._passes[key]
 
@@ -249,7 +253,7 @@ class GridBounds:
             before_s=total(0, before) + total(1, before),
             behind_s=total(0, behind) + total(1, behind),
             saved_bytes=saved,
-            recomputed_bytes=total(2, block) - saved if again else 0.0,
+            recomputed_bytes=total(2, block) - saved if alone.recomputation == "full" else 0.0,
             behind_bytes=total(2, behind) + total(4, [profile.index["cross_entropy"]]),
         )
 

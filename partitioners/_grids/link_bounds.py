@@ -24,7 +24,7 @@ def least_link_s(
     links need not bound.
     """
     capacity = _arrivals_per_s(cluster)
-    if capacity == 0 or cluster.collectives:
+    if capacity == 0:
         return 0.0
     every = grid.accumulation if states.each_microbatch else 1
     moves = (1 if states.keep_gathered else 2) * every if states.stage == 3 else 1  # gathers, or one after the update
@@ -44,7 +44,7 @@ def least_link_s(
 
 
 def _arrivals_per_s(cluster: Cluster) -> float:
-    """Bytes that all links between nodes carry a second, over those that a route has; 0 where there are none."""
+    """Bytes that all links between nodes carry a second, over those that a route has; 0 where nothing bounds them."""
     return float(cluster.kept.get(_arrivals_per_s, lambda: _carried(cluster)))
 
 
@@ -55,5 +55,7 @@ def _carried(cluster: Cluster) -> float:
         return 0.0
     tier = cluster.tiers[-1]
     links = [link for link in cluster.links if link.tier == tier]
+    if cluster.collectives or any(link.curve for link in links):
+        return 0.0
     crossed = sum(cluster.links[at].tier == tier for at in cluster.route(0, other))
     return sum(link.bandwidth_bytes_per_s for link in links) / crossed if crossed else 0.0
