@@ -85,6 +85,24 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCar
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "cluster", "grid"),
+    [
+        ("llama3-8b", "p3-16xlarge", TrainingGrid(context=2, tensor=8, microbatch=16, accumulation=4)),
+        ("gpt2", "dgx-h100", TrainingGrid(pipeline=8, microbatch=4, accumulation=8)),
+    ],
+    ids=["sequences split between nodes", "a stage without layers"],
+)
+def test_bounds_hold_where_links_decide_and_where_stages_are_empty(name: str, cluster: str, grid: TrainingGrid) -> None:
+    """Links that decide a step carry keys and values alone; a stage without layers keeps no micro-batch in flight."""
+    card, machines = replace(read_card(name), layers=12), read_cluster(cluster, devices=grid.devices)
+    profile = modelled_profile(card, NANOTRON, batch_size=1)
+    bound = GridBounds(card, profile, machines, NANOTRON).bound(grid)
+    report = step_report(profile, machines, grid_plan(grid, profile, machines, NANOTRON), runtime=NANOTRON.runtime)
+    assert bound.step_s <= report.step_s
+    assert bound.peak_bytes <= report.peak_memory_bytes
+
+
 LARGER = replace(SMALL, layers=8, hidden=2048, heads=16, ffn=8192, vocabulary=32_000, sequence=2048)
 SILENT = {"forward_launch_s": 0.0, "backward_launch_s": 0.0, "update_launch_s": 0.0, "step_overhead_s": 0.043}
 

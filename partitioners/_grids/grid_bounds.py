@@ -41,9 +41,6 @@ from simulator.run import step_report
 from simulator.sweep.bounds import ROUNDING, Bound
 from simulator.workload import Layer, Profile
 
-HIDDEN = 0.9
-"""Of what a block adds whose sequence is split: more of its exchange hides in longer networks, 6 % on drawn grids."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassSeconds:
@@ -89,8 +86,9 @@ class GridBounds:
         passes_s = max(fill + grid.accumulation * each_s for fill, each_s in zip(before_s, devices_s, strict=True))
         launches_s = grid.accumulation * max(by_device(by_chunk(self._block_launches_s)))
         saved, held = by_chunk([each.saved_bytes for each in passes]), by_device(by_chunk(block_bytes))
+        busy = [*map(any, chunks[: grid.pipeline - 1]), True]  # the last stage by what follows the blocks
         peaks = [
-            held[device] + self._saved_in_flight(grid, device, saved[device :: grid.pipeline])
+            held[device] + self._saved_in_flight(grid, sum(busy[device + 1 :]), saved[device :: grid.pipeline])
             for device in range(grid.pipeline)
         ]
         recomputed = min(each.recomputed_bytes for each in passes)
@@ -105,10 +103,9 @@ class GridBounds:
             peak_bytes=max(map(add, peaks, working)) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
-    def _saved_in_flight(self, grid: TrainingGrid, device: int, chunks: Sequence[float]) -> float:
-        """Bytes of activations that a device holds as its first backward pass begins; chunks: those of one micro-batch
-        in each of its chunks."""
-        behind = grid.pipeline - 1 - device
+    def _saved_in_flight(self, grid: TrainingGrid, behind: int, chunks: Sequence[float]) -> float:
+        """Bytes of activations that a device holds as its first backward pass begins; behind: stages that follow it;
+        chunks: bytes of one micro-batch in each of its chunks."""
         if grid.chunks == 1:
             return chunks[0] * min(grid.accumulation, behind + 1)
         round_of = round_length(grid.pipeline, grid.accumulation)
@@ -222,8 +219,8 @@ class GridBounds:
             step_report(profile, cluster, plan, runtime=stack.runtime).step_s
             for profile, plan, stack in (self._of_blocks(alone, kind, count) for count in (1, 2))
         ]
-        computed, added_s = self._of_passes(alone, kind, False), steps_s[1] - steps_s[0]
-        return replace(computed, block_s=max(computed.block_s, added_s * (HIDDEN if alone.context > 1 else 1)))
+        computed = self._of_passes(alone, kind, False)
+        return replace(computed, block_s=max(computed.block_s, steps_s[1] - steps_s[0]))
 
     def _of_blocks(self, alone: TrainingGrid, kind: int, count: int) -> tuple[Profile, Plan, TrainingStack]:
         """So many blocks of a kind as a network of their own, their plan, and the stack without launches."""
@@ -276,12 +273,18 @@ def _repeated(profile: Profile, block: int, count: int) -> Profile:
     def of(layer: Layer, copy: int) -> Layer:
         """A layer of the block in a copy of it."""
         begins = first.inputs if copy == 0 else (f"blocks.{copy - 1}.{end}",)
-        inputs = (
-            begins if block_number(name) != block else (name.replace(f".{block}.", f".{copy}.", 1),)
-            for name in layer.inputs
+
+        def named(name: str) -> str:
+            return name.replace(f".{block}.", f".{copy}.", 1)
+
+        inputs = (begins if block_number(name) != block else (named(name),) for name in layer.inputs)
+        aligned = tuple(map(named, layer.geometry.aligned_inputs))
+        return replace(
+            layer,
+            name=named(layer.name),
+            inputs=tuple(chain.from_iterable(inputs)),
+            geometry=replace(layer.geometry, aligned_inputs=aligned),
         )
-        name = layer.name.replace(f".{block}.", f".{copy}.", 1)
-        return replace(layer, name=name, inputs=tuple(chain.from_iterable(inputs)))
 
     around = [layer for layer in layers if block_number(layer.name) < 0]
     behind = around.index(layers[profile.index["norm"]])
