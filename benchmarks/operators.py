@@ -148,7 +148,7 @@ def operator_tables() -> list[OperatorTable]:
     a100, b200, v100, h100 = map(accelerator, ("a100-pcie", "b200", "v100", "h100"))
     made: tuple[tuple[str, str, Callable[[], Iterator[MeasuredOperator]]], ...] = (
         (
-            "products, bf16, A100 PCIe (SimuMax)", "two constants of tiles, the share",
+            "products, bf16, A100 PCIe (SimuMax)", "three constants of tiles, the share",
             lambda: simumax_products("a100_pcie", a100),
         ),
         (

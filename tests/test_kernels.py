@@ -87,6 +87,16 @@ def test_memory_bounds_a_thin_product() -> None:
     assert seconds >= (65536 * 8192 * 8 + 64 * (65536 + 8192) * 2) / rate
 
 
+@pytest.mark.parametrize(("element_bytes", "rounds"), [(2, 1), (8, 1), (4, 3)])
+def test_a_tile_that_is_added_to_a_sum_waits_for_part_of_its_memory(element_bytes: int, rounds: int) -> None:
+    """A round of 108 tiles of 256 x 128 and its part of the bandwidth: 0.4 of what is read and written more."""
+    depth, rate = 64 * 512, 1e13
+    tile_s = 2 * 256 * 128 * depth * 108 / SUSTAINED + FILL_CLOCKS / A100.clock_hz
+    added_s = 0.4 * (element_bytes - 2) * 256 * 128 * 108 / rate
+    seconds = product_seconds(256 * 12 * rounds, depth, 128 * 9, A100, rate, element_bytes=element_bytes)
+    assert seconds == pytest.approx(rounds * (tile_s + added_s))
+
+
 SIZES = st.integers(1, 9000)
 
 

@@ -30,6 +30,7 @@ from simulator.run import run, step_seconds
 
 MIXTURE = replace(CARD, experts=8, experts_per_token=2, layers=2)
 PROFILE = modelled_profile(MIXTURE, STACK, batch_size=2)
+MOVED = ("router", "dispatch", "combine")
 ROUTED = ("dispatch", "gate", "up", "activation", "down", "combine")
 
 
@@ -43,13 +44,25 @@ def test_a_profile_adds_up_to_its_card(card: ModelCard) -> None:
     flops = 3 * sum(layer.flops for layer in layers) / tokens
     assert flops + masked == pytest.approx(card.flops_per_token, rel=1e-9)
     operators = list(block_operators(card, tokens, fused_activation=STACK.fused_activation))
-    block = [layer for layer in layers if layer.name.startswith("blocks.1.") and not layer.name.endswith("router")]
+    block = [layer for layer in layers if layer.name.startswith("blocks.1.") and layer.name[9:] not in MOVED]
     assert sum(layer.saved_bytes for layer in block) == pytest.approx(sum(each.saved_bytes for each in operators))
     gpu = accelerator(STACK.accelerator)
     plain = [operator_seconds(replace(each, parameters=0), gpu, STACK.device) for each in operators]
     for name, index in (("forward_s", 0), ("backward_s", 1)):
         assert sum(getattr(layer, name) for layer in block) == pytest.approx(sum(s[index] for s in plain), rel=1e-4)
     assert layers[-4].saved_bytes == pytest.approx(operators[0].saved_bytes + head_operator(card, tokens).saved_bytes)
+
+
+@pytest.mark.parametrize(("once_per_host", "times"), [(False, 2), (True, 1)])
+def test_rows_are_sorted_by_expert_on_both_sides_of_an_exchange(once_per_host: bool, times: int) -> None:
+    """Each time 2 bytes per channel, read and written, forward and backward, for every expert that a token visits."""
+    stack = replace(STACK, once_per_host=once_per_host)
+    profile = modelled_profile(MIXTURE, stack, batch_size=3)
+    rows, rate = 3 * MIXTURE.sequence * 2, stack.device.memory_bytes_per_s(accelerator(stack.accelerator))
+    moved_s = times * 8 * rows * MIXTURE.hidden * stack.device.traffic_factor / rate
+    for name in ("dispatch", "combine"):
+        layer = profile.layers[profile.index["blocks.0." + name]]
+        assert layer.forward_s + layer.backward_s == pytest.approx(moved_s, rel=1e-5)
 
 
 def of_block(plan: Plan, name: str) -> tuple[tuple[int, ...], int, int]:

@@ -28,6 +28,9 @@ LAYOUT_TRAFFIC = 32
 GATED_TRAFFIC, FUSED_GATED_TRAFFIC = 36, 16
 """Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8; in one
 kernel three tensors forward and five backward."""
+PERMUTED_TRAFFIC = 8
+"""Per hidden channel of a token for each expert that it visits, as often as these rows change their order: forward and
+backward read and write them once."""
 ACTIVATION_TRAFFIC = 10
 """The same where nothing is gated: forward 4, backward 6."""
 NORMED_TRAFFIC = 10
@@ -66,7 +69,7 @@ class BlockOperator:
     """One operator of a block for some tokens on one device."""
 
     name: str
-    kind: Literal["norm", "linear", "attention", "add", "activation", "embedding", "loss"]
+    kind: Literal["norm", "linear", "attention", "add", "activation", "permutation", "embedding", "loss"]
     shape: ProductShape | AttentionShape | None = None
     """What it computes beside its traffic."""
     parameters: int = 0
@@ -168,6 +171,14 @@ def feed_forward_operators(
         saved_bytes=2 * rows * (wide + (0 if fused_activation else channels)),
     )
     yield _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies, bias=card.biases)
+
+
+def permutation_operator(card: ModelCard, tokens: float, times: int) -> BlockOperator:
+    """Tokens put in another order so many times, once for each expert that they visit: by expert, or back."""
+    rows = tokens * card.experts_per_token
+    return BlockOperator(
+        name="permutation", kind="permutation", traffic_bytes=float(times * PERMUTED_TRAFFIC * rows * card.hidden)
+    )
 
 
 def head_operator(card: ModelCard, tokens: float) -> BlockOperator:

@@ -18,6 +18,7 @@ from simulator.language_models.block import (
     block_operators,
     head_operator,
     norm_operator,
+    permutation_operator,
 )
 from simulator.language_models.card_files import is_card, read_card
 from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
@@ -55,8 +56,6 @@ class LayerShape:
     routing: Routing | None = None
 
 
-_MOVES = BlockOperator(name="moves", kind="add")
-"""Tokens on their way to experts and back: what that takes on a device is counted with its neighbours."""
 STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 MOST_MICROBATCH = 16
@@ -238,9 +237,12 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
-    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, _MOVES, routing=routing)
+    # an all-to-all takes rows in the order of devices, and they are sorted by expert on both sides of it; what sends a
+    # token once to a node reads it where it is
+    moves = permutation_operator(card, tokens, times=1 if stack.once_per_host else 2)
+    yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, moves, routing=routing)
     yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=routing)
-    yield shape("combine", "combine", ("down",), h, _MOVES, routing=routing)
+    yield shape("combine", "combine", ("down",), h, moves, routing=routing)
     if shared:
         yield from feed_forward("shared_", "norm_ffn", tuple(shared), card.shared_ffn)
     added = ("combine", *(("shared_down",) if shared else ()), "add_attention")
