@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
-from typing import Literal
+from typing import Any, Literal
 
-from simulator.lowering.exchange.reshard import SumGroup
+import numpy as np
+import numpy.typing as npt
+
+from simulator.distinct import distinct
+from simulator.lowering.exchange.moves import Moves
+from simulator.taskgraph import Ints
 
 Pattern = Literal["message", "all-gather", "reduce-scatter", "all-reduce", "all-to-all"]
 
 
-def pattern_of(moves: Sequence[tuple[float, SumGroup]]) -> Pattern:
-    """The collective that these (elements, group), joined by devices in common, are together."""
-    members = {device for _, group in moves for device in group.holders.keys() | group.targets.keys()}
+def pattern_of(moves: Moves) -> Pattern:
+    """The collective that these moves, joined by devices in common, are together."""
+    members = moves.members
     if len(members) == 1:
         return "message"
-    held = _share([(elements, _holding(group)) for elements, group in moves], members)
-    needed = _share([(elements, group.targets.keys()) for elements, group in moves], members)
+    held = _share(moves, np.concatenate([moves.holders, moves.at_home]), members)  # whether or not it moves
+    needed = _share(moves, moves.targets, members)
     if held == "all" and needed == "all":
-        return "all-reduce" if all(len(group.holders) == len(members) for _, group in moves) else "message"
+        return "all-reduce" if _share(moves, moves.holders, members) == "all" else "message"
     if held == "all" and needed == "each":
         return "reduce-scatter"
     if held == "each" and needed == "all":
@@ -28,28 +32,31 @@ def pattern_of(moves: Sequence[tuple[float, SumGroup]]) -> Pattern:
     return "message"
 
 
-def _holding(group: SumGroup) -> Set[int]:
-    """The devices with a term of the piece, whether or not it moves."""
-    return group.holders.keys() | {device for device, tasks in group.at_home.items() if tasks}
-
-
-def _share(moves: Sequence[tuple[float, Set[int]]], members: set[int]) -> Literal["all", "each", "other"]:
-    """Whether the devices of each of these (elements, devices) are all members, or each alone has an equal part."""
-    if all(devices == members for _, devices in moves):
+def _share(moves: Moves, rows: Ints, members: Ints) -> Literal["all", "each", "other"]:
+    """Whether the devices of each group in rows (group, device, task) are all members, or each member alone has an
+    equal part."""
+    group, device = np.divmod(distinct(rows[:, 0] * (members[-1] + 1) + rows[:, 1]), members[-1] + 1)
+    counts = np.unique(group, return_counts=True)[1]
+    if (counts == len(members)).all():
         return "all"
-    if any(len(devices) != 1 for _, devices in moves):
+    if (counts != 1).any():
         return "other"
-    shares = dict.fromkeys(members, 0.0)
-    for elements, devices in moves:
-        shares[next(iter(devices))] += elements
-    unequal = max(shares.values()) - min(shares.values())
-    return "each" if unequal <= 1 + 1e-6 * sum(shares.values()) else "other"
+    shares = np.bincount(np.searchsorted(members, device), weights=moves.elements[group], minlength=len(members))
+    return "each" if _alike(shares) else "other"
 
 
-def _every_pair_alike(moves: Sequence[tuple[float, SumGroup]], members: set[int]) -> bool:
-    pairs: dict[tuple[int, int], float] = {}
-    for elements, group in moves:
-        pair = next(iter(group.holders)), next(iter(group.targets))
-        pairs[pair] = pairs.get(pair, 0) + elements
-    alike = max(pairs.values()) - min(pairs.values()) <= 1 + 1e-6 * sum(pairs.values())
-    return len(pairs) == len(members) * (len(members) - 1) and alike
+def _every_pair_alike(moves: Moves, members: Ints) -> bool:
+    """Whether every device sends as much to every other; moves: groups of one holder and one target."""
+    ends = np.zeros((2, len(moves.elements)), dtype=np.int64)
+    for end, rows in zip(ends, (moves.holders, moves.targets), strict=True):
+        end[rows[:, 0]] = rows[:, 1]
+    numbers = moves.numbers
+    source, target = ends[:, numbers]
+    pairs, which = np.unique(source * (members[-1] + 1) + target, return_inverse=True)
+    elements = np.bincount(which.reshape(-1), weights=moves.elements[numbers])
+    return len(pairs) == len(members) * (len(members) - 1) and _alike(elements)
+
+
+def _alike(elements: npt.NDArray[Any]) -> bool:
+    """Whether they differ by no more than rounding to whole elements does."""
+    return bool(elements.max() - elements.min() <= 1 + 1e-6 * elements.sum())

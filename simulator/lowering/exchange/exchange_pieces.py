@@ -73,10 +73,10 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
     the first reader's shards come first, from 0). Backward it is the other way round. Tokens that travel to a group of
     experts are a piece of their own, and so are those that come from it, along the width.
     """
-    makers, of_experts = _Side(own, own.shape[:4], layer="own", first=0), _tokens_made(own, readers)
+    makers, of_experts = _Side(own, own.shape[:4], layer="own", first=0, visits=()), tokens_made(own, readers)
     begins = np.cumsum([0, *(len(reader.devices) for reader in readers)]).tolist()
     reading = [
-        _Side(reader, joined_shape(reader.shape), layer=number, first=begin, enters=own.routing is None)
+        _Side(reader, joined_shape(reader.shape), layer=number, first=begin, visits=visits_of(reader, own))
         for number, (reader, begin) in enumerate(zip(readers, begins, strict=False))
     ]
     cells = [cells_along(own, readers, axis) for axis in range(4)]
@@ -100,7 +100,7 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
             yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
 
 
-def _tokens_made(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[float, ...]:
+def tokens_made(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[float, ...]:
     """For each part by width of what experts make, how many times the tokens of equal loads it has.
 
     Outside a token is read once from a device where it has been once.
@@ -113,6 +113,11 @@ def _tokens_made(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[float, ...]:
     fair = own.routing.fair_shares(parts)
     visits = zip(own.routing.visits(parts), fair, strict=True)
     return tuple(times / (own.routing.top_k * share) for times, share in visits)
+
+
+def visits_of(reader: EdgeEnd, own: EdgeEnd) -> tuple[float, ...]:
+    """For each part by width of experts that read what comes from outside, how often a token travels to it."""
+    return reader.routing.visits(reader.shape[3]) if reader.routing and own.routing is None else ()
 
 
 def _between(intervals: Sequence[Interval], first: int, last: int) -> tuple[Interval, ...]:
@@ -150,11 +155,9 @@ class _Side:
     """The shards of one layer by box (of what it makes) or by region (of what it reads)."""
 
     def __init__(
-        self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int, *, enters: bool = False
+        self, edge: EdgeEnd, parts: tuple[int, ...], layer: int | str, first: int, visits: tuple[float, ...]
     ) -> None:
-        """enters: whether what experts read comes from outside."""
-        self._layer, self._parts, shape = layer, parts, edge.shape
-        self.visits = edge.routing.visits(shape[3]) if edge.routing and enters else ()
+        self.visits, self._layer, self._parts, shape = visits, layer, parts, edge.shape
         tasks = np.arange(first, first + len(edge.devices)).reshape(shape)
         devices = np.array(edge.devices).reshape(shape)
         order, made = (

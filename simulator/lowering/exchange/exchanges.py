@@ -6,15 +6,17 @@ device to another travel as one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from simulator.distinct import distinct
 from simulator.lowering.exchange.collective_patterns import Pattern, pattern_of
 from simulator.lowering.exchange.exchange_pieces import EdgeEnd, Piece, pieces_of
+from simulator.lowering.exchange.moves import Moves
 from simulator.lowering.exchange.reshard import SumGroup, groups_of, scattered_groups, slices
 from simulator.taskgraph import Floats, Ints
 
@@ -71,55 +73,61 @@ def moves_of(pieces: Sequence[Piece], exchange: str) -> Iterator[tuple[Pattern, 
 
     exchange: as in EXCHANGES; but for messages, devices that exchange in a regular pattern do so in one collective.
     """
-    moves = [move for piece in pieces for move in _groups(piece, exchange == "scattered")]
+    entries = _entries(pieces, exchange)
+    for pattern, moves in _together(Moves.of(entries), exchange):
+        yield pattern, [entries[number] for number in moves.numbers.tolist()]
+
+
+def _together(moves: Moves, exchange: str) -> Iterator[tuple[Pattern, Moves]]:
+    """The same of moves in columns."""
     if exchange == "messages":
         yield "message", moves
         return
-    yield "message", [(piece, group) for piece, group in moves if not group.holders]
-    moves = [(piece, group) for piece, group in moves if group.holders]
-    for component in _components([group for _, group in moves]):
-        entries = [moves[number] for number in component]
-        yield pattern_of([(piece.elements, group) for piece, group in entries]), entries
+    for number, part in enumerate(moves.parts(_components(moves))):
+        yield "message" if number == 0 else pattern_of(part), part
 
 
-def _groups(piece: Piece, scattered: bool) -> list[tuple[Piece, SumGroup]]:
-    """A piece with each of its groups; scattered, its parts with theirs, where it goes from copies to copies."""
-    groups = groups_of(piece.terms, piece.targets)
-    parts = scattered_groups(groups) if scattered and piece.cell else []
-    if not parts:
-        return [(piece, group) for group in groups]
-    return [entry for entry in zip(piece.parts(len(parts)), parts, strict=True) if entry[0].elements]
+def _entries(pieces: Iterable[Piece], exchange: str) -> list[tuple[Piece, SumGroup]]:
+    """Pieces with each of their groups; scattered, their parts with theirs, where they go from copies to copies."""
+    entries: list[tuple[Piece, SumGroup]] = []
+    for piece in pieces:
+        groups = groups_of(piece.terms, piece.targets)
+        parts = scattered_groups(groups) if exchange == "scattered" and piece.cell else []
+        cut = zip(piece.parts(len(parts)), parts, strict=True) if parts else ((piece, group) for group in groups)
+        entries += [(part, group) for part, group in cut if not parts or part.elements]
+    return entries
 
 
-def _exchange_of(pieces: Sequence[Piece], exchange: str) -> Exchange:
+def _exchange_of(moves: Moves, exchange: str) -> Exchange:
     """Every slice summed at its owner by messages, then given by messages; or by collectives where they fit."""
     drawn = _ExchangeInMaking()
-    for pattern, moves in moves_of(pieces, exchange):
+    for pattern, part in _together(moves, exchange):
         if pattern != "message":
-            drawn.add_collective(pattern, [(piece.elements, piece.box, group) for piece, group in moves])
+            drawn.add_collective(pattern, part)
             continue
-        for piece, group in moves:
-            drawn.add_messages(piece.elements, piece.box, group)
+        for elements, box, group in part.groups():
+            drawn.add_messages(elements, box, group)
     return drawn.exchange()
 
 
-def _components(groups: Sequence[SumGroup]) -> list[list[int]]:
-    """Numbers of the groups that are joined by devices in common."""
-    root: dict[int, int] = {}
-
-    def find(device: int) -> int:
-        while root.setdefault(device, device) != device:
-            device = root[device]
-        return device
-
-    members = [sorted(group.holders.keys() | group.targets.keys()) for group in groups]
-    for devices in members:
-        for device in devices[1:]:
-            root[find(device)] = find(devices[0])
-    joined: dict[int, list[int]] = {}
-    for number, devices in enumerate(members):
-        joined.setdefault(find(devices[0]), []).append(number)
-    return list(joined.values())
+def _components(moves: Moves) -> Ints:
+    """Of each group, 0 where nothing moves; the others are numbered from 1 by what devices in common join, in order."""
+    ends = np.concatenate([moves.holders, moves.targets])[:, :2]
+    moving = np.zeros(len(moves.elements), dtype=np.bool_)
+    moving[moves.holders[:, 0]] = True
+    group, device = ends[moving[ends[:, 0]]].T
+    lowest = np.arange(len(moves.elements))  # group that each is joined to
+    while True:
+        of_device = np.full(device.max(initial=-1) + 1, len(lowest))
+        np.minimum.at(of_device, device, lowest[group])
+        joined = lowest.copy()
+        np.minimum.at(joined, group, of_device[device])
+        if (joined == lowest).all():
+            break
+        lowest = joined
+    label = np.zeros(len(lowest), dtype=np.int64)
+    label[moving] = 1 + np.searchsorted(distinct(lowest[moving]), lowest[moving])
+    return label
 
 
 class _ExchangeInMaking:
@@ -167,18 +175,17 @@ class _ExchangeInMaking:
                     given_on = self._message("give", owner, device, box, part, own, summed)
                     self._wait(device, waiting, [given_on], ())
 
-    def add_collective(self, pattern: Pattern, moves: Sequence[tuple[float, int, SumGroup]]) -> None:
-        devices = tuple(sorted({d for _, _, group in moves for d in group.holders.keys() | group.targets.keys()}))
-        number = self._transfer((pattern, devices), Transfer(pattern, devices, moves[0][1]))
+    def add_collective(self, pattern: Pattern, moves: Moves) -> None:
+        devices, numbers = tuple(moves.members.tolist()), moves.numbers
+        number = self._transfer((pattern, devices), Transfer(pattern, devices, int(moves.boxes[numbers[0]])))
         transfer = self._made[number]
         # what stays at home in an all-to-all is part of the tensor, but no move
         whole = len(devices) / (len(devices) - 1) if pattern == "all-to-all" else 1
-        for elements, _, group in moves:
-            self._keep(group)
-            transfer.elements += elements * whole
-            transfer.needs.update((task, None) for tasks in group.holders.values() for task in tasks)
-            for device, tasks in group.targets.items():
-                self._wait(device, tasks, [number], ())
+        transfer.elements = float(np.cumsum(moves.elements[numbers] * whole)[-1])  # one after the other
+        transfer.needs = dict.fromkeys(moves.holders[:, 2].tolist())
+        self._local.update(dict.fromkeys(map(tuple, moves.local.tolist())))
+        for device, task in dict.fromkeys(zip(*moves.targets[:, 1:].T.tolist(), strict=True)):
+            self._wait(device, [task], [number], ())
 
     def _message(
         self,
@@ -261,4 +268,6 @@ def numbered(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[EdgeEnd, tuple[E
 @lru_cache(maxsize=4096)
 def _exchange(own: EdgeEnd, readers: tuple[EdgeEnd, ...], backward: bool, exchange: str) -> Exchange:
     """Of one direction, of ends that are numbered alike; layers cut alike share the answer."""
-    return _exchange_of(list(pieces_of(own, readers, backward)), exchange)
+    if all(end.shape[5] == 1 for end in (own, *readers)):
+        return _exchange_of(Moves.between(own, readers, backward), exchange)
+    return _exchange_of(Moves.of(_entries(pieces_of(own, readers, backward), exchange)), exchange)

@@ -1,0 +1,63 @@
+"""What moves of an edge without copies, cut in columns, is what its pieces and their groups say one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import laws
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
+from test_experts import expert_parallel, mixture
+
+from simulator.cluster import Cluster
+from simulator.expert_routing import Routing
+from simulator.lowering.exchange.exchange_pieces import pieces_of
+from simulator.lowering.exchange.moves import Moves
+from simulator.lowering.exchange.reshard import groups_of
+from simulator.lowering.sharded_model import ShardedModel
+from simulator.workload import Profile
+
+
+def assert_cut_alike(model: ShardedModel) -> None:
+    for position in range(len(model.profile.layers)):
+        ends = model.edge(position)
+        for backward in (False, True):
+            entries = [
+                (piece, group)
+                for piece in pieces_of(*ends, backward)
+                for group in groups_of(piece.terms, piece.targets)
+            ]
+            cut = Moves.between(*ends, backward)
+            for column, expected in zip(cut, Moves.of(entries), strict=True):
+                assert column.dtype == expected.dtype
+                assert column.tolist() == expected.tolist()
+            expected_groups = [(piece.elements, piece.box, group) for piece, group in entries]
+            assert [*map(repr, cut.groups())] == [*map(repr, expected_groups)]
+
+
+@settings(max_examples=laws.examples(40, 150), deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_pieces_in_columns(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
+    plan = data.draw(plans(profile, cluster, every_axis=True))
+    first_copies = {
+        name: replace(sharding, copy=1, devices=sharding.devices[:: sharding.copy])
+        for name, sharding in plan.placements.items()
+    }
+    assert_cut_alike(ShardedModel(profile, replace(plan, placements=first_copies)))
+
+
+@pytest.mark.parametrize(
+    "routing",
+    [
+        Routing(experts=8, top_k=2),
+        Routing(experts=8, top_k=2, once_per_device=True),
+        Routing(experts=8, top_k=2, loads=(0.5, 0.5, 0, 0, 0, 0, 0, 0), capacity=1.5),
+        Routing(experts=6, top_k=3, loads=(0.3, 0.2, 0.2, 0.1, 0.1, 0.1)),
+    ],
+)
+def test_tokens_in_columns(routing: Routing) -> None:
+    """Some of these groups of experts take no tokens, and some are larger than others."""
+    profile = mixture(24, 16, routing)
+    assert_cut_alike(ShardedModel(profile, expert_parallel(profile, 4, replicas=2)))
