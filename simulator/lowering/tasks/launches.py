@@ -16,6 +16,7 @@ from itertools import chain
 import numpy as np
 
 from simulator.cluster import Cluster
+from simulator.distinct import distinct
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.passes import Passes
@@ -125,13 +126,13 @@ def _add_pauses(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Seq
 def _add_step_overhead(builder: GraphBuilder, seconds: float) -> None:
     """Append to each device that computes a task behind its last ones and behind the last transfers that touch it."""
     route, device, (later, earlier) = builder.column("route"), builder.column("device"), builder.edges()
-    devices = np.unique(device[route < 0])
+    devices, routes = distinct(device[route < 0]), builder.routes
     followed = np.zeros(len(builder), dtype=np.bool_)  # by a task of the same device; of transfers, by any
     followed[earlier[(route[earlier] >= 0) | ((route[later] < 0) & (device[later] == device[earlier]))]] = True
     own, crossing = (np.flatnonzero(~followed & side) for side in (route < 0, route >= 0))
     last = builder.add(Kind.UPDATE, len(devices), device=devices, launch_s=seconds, host_waits=True)
     builder.depend(last[np.searchsorted(devices, device[own])], own)
-    for number in np.unique(route[crossing]).tolist():
-        waiting = last[np.isin(devices, builder.routes[number].devices)]
-        transfers = crossing[route[crossing] == number]
+    crossing = crossing[np.argsort(route[crossing], kind="stable")]
+    for transfers in np.split(crossing, np.flatnonzero(np.diff(route[crossing])) + 1) if len(crossing) else ():
+        waiting = last[np.isin(devices, routes[route[transfers[0]]].devices)]
         builder.depend(np.tile(waiting, len(transfers)), np.repeat(transfers, len(waiting)))

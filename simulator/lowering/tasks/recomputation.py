@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simulator.distinct import distinct
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.exchange_tasks import Ends, add_in_a_row, hold
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -71,7 +72,7 @@ def _followers(builder: GraphBuilder, backward: Ints, kept: Ints, segments: int)
     later, earlier = builder.edges()
     is_transfer = builder.column("route") >= 0
     own = backward[earlier] >= 0
-    followers = frontier = np.unique(later[own] * segments + backward[earlier[own]])
+    followers = frontier = distinct(later[own] * segments + backward[earlier[own]])
     order = np.argsort(earlier, kind="stable")
     later, earlier = later[order], earlier[order]
     while len(frontier):
@@ -81,8 +82,10 @@ def _followers(builder: GraphBuilder, backward: Ints, kept: Ints, segments: int)
         begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
         counts = end - begin
         at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
-        frontier = np.setdiff1d(later[at] * segments + np.repeat(number, counts), followers)
-        followers = np.union1d(followers, frontier)
+        reached = distinct(later[at] * segments + np.repeat(number, counts))
+        known = followers[np.minimum(np.searchsorted(followers, reached), len(followers) - 1)] == reached
+        frontier = reached[~known]
+        followers = distinct(np.append(followers, frontier))
     return followers
 
 
