@@ -401,6 +401,22 @@ def test_groups_of_experts_are_simulated_once(expert: int) -> None:
     assert assert_same_report(profile, cluster, plan, stack.runtime) == [32]
 
 
+@pytest.mark.parametrize("expert", [4, 8])
+def test_shared_experts_of_tensor_ranks_are_simulated_once(expert: int) -> None:
+    """What a norm makes is gathered for the shared expert in tensor groups, and travels to experts by all-to-alls."""
+    card = ModelCard(
+        name="shared", layers=2, hidden=64, heads=4, ffn=96, vocabulary=128, sequence=64, experts=16,
+        experts_per_token=2, shared_ffn=96,
+    )  # fmt: skip
+    stack = read_stack("nanotron-h100")
+    profile, cluster = modelled_profile(card, stack, batch_size=1), read_cluster("dgx-h100", devices=16)
+    plan = grid_plan(TrainingGrid(data=8, tensor=2, expert=expert, accumulation=2), profile, cluster, stack)
+    exchanges = ShardedModel(profile, plan).exchanges(profile.index["blocks.0.norm_ffn"])
+    assert {each.pattern for each in exchanges.forward.transfers} == {"all-gather", "all-to-all"}
+    assert {each.pattern for each in exchanges.backward.transfers} == {"reduce-scatter", "all-to-all"}
+    assert assert_same_report(profile, cluster, plan, stack.runtime) == [16]
+
+
 def test_what_first_ranks_of_two_stages_do() -> None:
     """Tensor 2 x pipeline 2: rank i sends to rank i, by one transfer over both links; each rank keeps its gradients."""
     profile, cluster = chain([3.0, 3.0]), two_tier(4, 4, FAST, SLOW)

@@ -45,13 +45,15 @@ Cell = tuple[tuple[Interval, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Elements of one box with the same terms and targets; `cell` says which."""
+    """Elements of one box with the same terms and targets; `cell` says which. visits: whether they are tokens that
+    travel to experts."""
 
     elements: float
     box: int
     terms: tuple[Term, ...]
     targets: tuple[Target, ...]
     cell: Cell = ()
+    visits: bool = False
 
     def parts(self, count: int) -> list[Piece]:
         """The piece in `count` parts along its longest axis, as equal as integers allow, some maybe empty."""
@@ -89,7 +91,7 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
             for number, side in enumerate(reading)
         ]
         made = makers.terms(box)
-        for times_read, of_readers in _reads(reading, shards):
+        for times_read, of_readers, visits in _reads(reading, shards):
             terms, needing = (of_readers, made) if backward else (made, of_readers)
             targets = tuple(
                 Target(device, copy, task)
@@ -97,7 +99,7 @@ def pieces_of(own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Itera
                 for copy, (device, task) in enumerate(zip(term.devices, term.tasks, strict=True))
             )
             times = times_read * (of_experts[parts[3][0][0]] if of_experts else 1)
-            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell)
+            yield Piece(elements if times == 1 else elements * times, box, tuple(terms), targets, cell, visits)
 
 
 def tokens_made(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[float, ...]:
@@ -130,20 +132,21 @@ def _between(intervals: Sequence[Interval], first: int, last: int) -> tuple[Inte
     return tuple(held)
 
 
-def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term]]]:
-    """Who reads a cell together, and how often: all readers but the groups of experts, to which tokens travel apart.
+def _reads(reading: Sequence[_Side], shards: Sequence[Sequence[int]]) -> list[tuple[float, list[Term], bool]]:
+    """Who reads a cell together, and how often: all readers but the groups of experts, to which tokens travel apart;
+    and whether it is one of these.
 
     shards: of each side, the numbers of its regions that hold the cell.
     """
     together: list[Term] = []
-    visits: list[tuple[float, list[Term]]] = []
+    visits: list[tuple[float, list[Term], bool]] = []
     for side, numbers in zip(reading, shards, strict=True):
         for number in numbers:
             if side.visits:
-                visits.append((side.visits_of(number), side.terms(number)))
+                visits.append((side.visits_of(number), side.terms(number), True))
             else:
                 together += side.terms(number)
-    return [(1.0, together), *visits] if together else visits
+    return [(1.0, together, False), *visits] if together else visits
 
 
 def joined_shape(shape: Sequence[int]) -> tuple[int, int, int, int]:

@@ -116,6 +116,7 @@ def _components(moves: Moves) -> Ints:
     moving = np.zeros(len(moves.elements), dtype=np.bool_)
     moving[moves.holders[:, 0]] = True
     group, device = ends[moving[ends[:, 0]]].T
+    device = 2 * device + moves.visits[group]  # tokens travel to experts in a collective of their own
     lowest = np.arange(len(moves.elements))  # group that each is joined to
     while True:
         of_device = np.full(device.max(initial=-1) + 1, len(lowest))

@@ -31,14 +31,16 @@ Booleans = npt.NDArray[np.bool_]
 class Moves(NamedTuple):
     """Groups of targets, numbered along the pieces that they need.
 
-    elements, counted, boxes, owners: of each group, shape (groups,): the elements of its piece, whether they are a
-    count rather than an expected number, its box, and SumGroup.owner, below 0 for None. holders, targets, at_home: as
+    elements, counted, boxes, visits, owners: of each group, shape (groups,): the elements of its piece, whether they
+    are a count rather than an expected number, its box, whether its tokens travel to experts, and SumGroup.owner, below
+    0 for None. holders, targets, at_home: as
     in SumGroup, rows (group, device, task), shape (rows, 3), in the order of the groups, or of some of them.
     """
 
     elements: Floats
     counted: Booleans
     boxes: Ints
+    visits: Booleans
     owners: Ints
     holders: Ints
     targets: Ints
@@ -61,6 +63,7 @@ class Moves(NamedTuple):
             elements=np.array([piece.elements for piece, _ in entries], dtype=np.float64),
             counted=np.array([isinstance(piece.elements, int) for piece, _ in entries], dtype=np.bool_),
             boxes=np.array([piece.box for piece, _ in entries], dtype=np.int64),
+            visits=np.array([piece.visits for piece, _ in entries], dtype=np.bool_),
             owners=np.array([-1 if group.owner is None else group.owner for _, group in entries], dtype=np.int64),
             holders=holders,
             targets=targets,
@@ -70,7 +73,7 @@ class Moves(NamedTuple):
     @classmethod
     def between(cls, own: EdgeEnd, readers: Sequence[EdgeEnd], backward: bool) -> Moves:
         """Of ends without copies: the groups of the pieces that `pieces_of` cuts, in the same order."""
-        elements, counted, boxes, reading = _cut(own, readers)
+        elements, counted, boxes, visits, reading = _cut(own, readers)
         made = np.arange(len(own.devices)).reshape(-1, own.shape[4])[boxes]  # (pieces, terms)
         terms = np.repeat(np.arange(len(boxes)), own.shape[4]), np.array(own.devices)[made].ravel(), made.ravel()
         holders, targets = map(_by_device, (reading, np.stack(terms, axis=1))[:: 1 if backward else -1])
@@ -80,7 +83,7 @@ class Moves(NamedTuple):
         alone[targets[targets[:, 1] != first[targets[:, 0]], 0]] = False
         stays = alone[holders[:, 0]] & (holders[:, 1] == first[holders[:, 0]])
         nobody = np.full(len(boxes), -1)
-        return cls(elements, counted, boxes, nobody, holders[~stays], targets, holders[stays])
+        return cls(elements, counted, boxes, visits, nobody, holders[~stays], targets, holders[stays])
 
     @property
     def numbers(self) -> Ints:
@@ -131,8 +134,8 @@ class Moves(NamedTuple):
             yield int(elements) if self.counted[number] else elements, int(self.boxes[number]), group
 
 
-def _cut(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[Floats, Booleans, Ints, Ints]:
-    """Of every piece its elements, whether they are a count, its box, and rows (piece, device, task) of its readers."""
+def _cut(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[Floats, Booleans, Ints, Booleans, Ints]:
+    """Of every piece the columns of `Moves` up to its visits, and rows (piece, device, task) of its readers."""
     cells = [cells_along(own, readers, axis) for axis in range(4)]
     shape = [len(along) for along in cells]
     nobody: Ints = np.zeros(0, dtype=np.int64)
@@ -164,7 +167,13 @@ def _cut(own: EdgeEnd, readers: Sequence[EdgeEnd]) -> tuple[Floats, Booleans, In
         times = times * np.array(made)[makers[3]]
     extents = [np.array([extent for _, extent, _ in along])[i] for along, i in zip(cells, of_cells, strict=True)]
     boxes: Ints = np.ravel_multi_index(makers, own.shape[:4])
-    return np.prod(extents, axis=0) * times, times == 1, boxes, np.stack([piece, devices[order], tasks[order]], axis=1)
+    return (
+        np.prod(extents, axis=0) * times,
+        times == 1,
+        boxes,
+        apart >= 0,
+        np.stack([piece, devices[order], tasks[order]], axis=1),
+    )
 
 
 def _by_device(rows: Ints) -> Ints:

@@ -37,8 +37,10 @@ def keep_first_ranks(builder: GraphBuilder, passes: Passes, ranks: Ints) -> Pass
     stands = _classes(builder, first, ranks)
     later, earlier = _dependencies(builder, stands)
     tasks, devices, sizes = builder.allocations()
-    like = _counterparts(devices, first, ranks)
-    _require((stands[tasks] == stands[tasks[like]]).all() and (sizes == sizes[like]).all())
+    order = np.lexsort((sizes, stands[tasks]))  # which of equal ones stands first may differ
+    like = _counterparts(devices[order], first, ranks)
+    of, size = stands[tasks][order], sizes[order]
+    _require((of == of[like]).all() and (size == size[like]).all())
     own = np.flatnonzero(first[devices] == devices)
     kept = stands == np.arange(len(stands))
     builder.keep(kept, _routes(builder, stands), (later, earlier), (stands[tasks[own]], devices[own], sizes[own]))
