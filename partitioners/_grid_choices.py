@@ -72,6 +72,7 @@ def grid_options(grid: TrainingGrid) -> dict[str, Any]:
         return again
     names = ("tensor", "pipeline", "context", "expert", "chunks")
     degrees = {name: getattr(grid, name) for name in names if getattr(grid, name) > 1}
+    degrees |= {"expert_tensor": 1} if grid.whole_experts and grid.expert > 1 else {}
     copied = {"sequence_parallel": False} if grid.tensor > 1 and not grid.sequence_parallel else {}
     return {**degrees, **copied, **again, **({"layout": grid.layout} if grid.layout else {})}
 

@@ -5,7 +5,8 @@ reads what is cut by channels is cut by its input channels, so that one sum is l
 arXiv 1909.08053); what lies between is cut by sequence or copied (Korthikanti et al., arXiv 2205.05198). Which is which
 follows from the network: attention and elementwise layers stay cut by channels where all that they read is. Experts
 are shared out among replicas: their tokens travel by an all-to-all to the devices of the same tensor rank, are gathered
-in the tensor group there, and the other way round.
+in the tensor group there, and the other way round; or whole experts also among the devices of a tensor group, each of
+which has its own part of the tokens (Liu et al., arXiv 2504.14960, "parallel folding").
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ def partition(
     pipeline: int = 1,
     context: int = 1,
     expert: int = 1,
+    expert_tensor: int = 0,
     sequence_parallel: bool = True,
     scattered: bool | None = None,
     gather_again: bool | None = None,
@@ -57,18 +59,20 @@ def partition(
     """Grids of all workers: neighbours are of one tensor group, then of one context group, replicas and stages.
 
     What tensor, pipeline and context leave of the workers is data parallelism. Of data x context devices of one tensor
-    rank `expert` neighbours share the experts. Stages are cut where one tensor alone crosses. chunks: virtual stages of
-    a device, which go round the devices, interleaved (0: as many as a layout by stage names, else one), or two that go
-    down the devices and up again, where the step's schedule has it so. layout: "balanced", so that the slowest stage is
-    as fast as it can be, embedding and head counted; "equal" as many blocks on each, the first having more;
-    "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7" or in Megatron-LM's notation
-    "Et*2|(tt|)*3,L", all first chunks before the second ones. recomputation: see `_stages.recomputed_layers`.
-    scattered: copies of what a stage hands on send a part each, which the next stage gathers; left open, where the
-    step's runtime does so; with sequence parallelism they are parts already. gather_again: with that a device keeps its
-    own part of what column-parallel layers read, and of keys and values, and gathers the others' again for the backward
-    pass, as Megatron-LM and nanotron do; left open, where the step's runtime overlaps that with weight gradients. Our
-    executor does not. Raises InputError where the degrees do not divide the workers, the experts or the heads, a micro-
-    batch has fewer samples than replicas, or there are more stages than blocks.
+    rank `expert` neighbours share the experts. expert_tensor: devices of a tensor group that share each expert, all (0)
+    or 1: then `expert` neighbours of all tensor ranks share them. Stages are cut where one tensor alone crosses.
+    chunks: virtual stages of a device, which go round the devices, interleaved (0: as many as a layout by stage names,
+    else one), or two that go down the devices and up again, where the step's schedule has it so. layout: "balanced", so
+    that the slowest stage is as fast as it can be, embedding and head counted; "equal" as many blocks on each, the
+    first having more; "parameters" as many of those of blocks and head; or blocks by stage, such as "9,8,8,7" or in
+    Megatron-LM's notation "Et*2|(tt|)*3,L", all first chunks before the second ones. recomputation: see
+    `_stages.recomputed_layers`. scattered: copies of what a stage hands on send a part each, which the next stage
+    gathers; left open, where the step's runtime does so; with sequence parallelism they are parts already.
+    gather_again: with that a device keeps its own part of what column-parallel layers read, and of keys and values, and
+    gathers the others' again for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime
+    overlaps that with weight gradients. Our executor does not. Raises InputError where the degrees do not divide the
+    workers, the experts or the heads, a micro- batch has fewer samples than replicas, or there are more stages than
+    blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -76,7 +80,8 @@ def partition(
     rule = f"tensor x pipeline x context divides the {cluster.workers} devices"
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)
     replicas = cluster.workers // group
-    _require_experts(profile, expert, replicas, context)
+    whole = _whole_experts(expert_tensor, tensor, sequence_parallel)
+    _require_experts(profile, expert, replicas, context * tensor if whole else context)
     microbatches = step.microbatches or sequence_microbatches(profile, step.batch_size, replicas, pipeline)
     samples = step.batch_size // microbatches
     if samples < replicas:
@@ -102,7 +107,8 @@ def partition(
         size, home = replicas * context * tensor, index % pipeline
         home = pipeline - 1 - home if turns and index >= pipeline else home
         devices = np.arange(home * size, (home + 1) * size).reshape(replicas, context, tensor)  # replica, part, rank
-        grids = {routed: _Grid(devices, expert if routed else 1) for routed in (False, True)}
+        of_experts = devices.reshape(replicas, context * tensor, 1) if whole else devices  # replica, part, rank
+        grids = {False: _Grid(devices, 1), True: _Grid(of_experts, expert)}
         for position in (position for unit in units[stage.start : stage.stop] for position in unit):
             layer = profile.layers[position]
             grid = grids[layer.routing is not None]
@@ -148,14 +154,26 @@ def _named_chunks(layout: str, pipeline: int) -> int:
     return stages // pipeline if stages % pipeline == 0 else 1
 
 
-def _require_experts(profile: Profile, expert: int, replicas: int, context: int) -> None:
-    """Raise InputError where so many devices cannot share the experts of the profile's layers."""
+def _whole_experts(expert_tensor: int, tensor: int, sequence_parallel: bool) -> bool:
+    """Whether devices of a tensor group have experts of their own. Raises InputError where they cannot."""
+    rule = f"it is 1, or the tensor degree, {tensor}"
+    require(expert_tensor in (0, 1, tensor), "expert_tensor", expert_tensor, rule)
+    whole = expert_tensor == 1 < tensor
+    rule = "it is true where devices of a tensor group have experts of their own, and so tokens of their own"
+    require(sequence_parallel or not whole, "sequence_parallel", sequence_parallel, rule)
+    return whole
+
+
+def _require_experts(profile: Profile, expert: int, replicas: int, parts: int) -> None:
+    """Raise InputError where so many devices cannot share the experts of the profile's layers; parts: of a sequence."""
     if expert == 1:
         return
-    rule = f"it divides data x context, {replicas} x {context}"
-    require(replicas * context % expert == 0, "expert", expert, rule)
-    rule = f"it divides the context degree {context} or is a multiple of it, for groups of whole sequences or of parts"
-    require(context % expert == 0 or expert % context == 0, "expert", expert, rule)
+    rule = f"it divides replicas x parts of a sequence, {replicas} x {parts}"
+    require(replicas * parts % expert == 0, "expert", expert, rule)
+    rule = (
+        f"it divides the {parts} parts of a sequence or is a multiple of them, for groups of whole sequences or parts"
+    )
+    require(parts % expert == 0 or expert % parts == 0, "expert", expert, rule)
     counts = {layer.routing.experts for layer in profile.layers if layer.routing}
     require(len(counts) > 0, "expert", expert, f"{profile.model!r} has no experts; leave it out")
     for count in counts:

@@ -247,3 +247,6 @@ def test_a_mixture_keeps_its_experts(tmp_path: Path) -> None:
     }  # fmt: skip
     assert {name: words[words.index(name) + 1] for name in asked} == asked
     assert shardscope("export", path, "--profile", "mixtral-8x7b", "--to", "torchtitan", "--output", script) == 2
+    assert shardscope("partition", *command, "--set", "expert_tensor=1", "--output", path) == 0
+    assert shardscope("export", path, "--profile", "mixtral-8x7b", "--to", "megatron", "--output", script) == 0
+    assert "--expert-tensor-parallel-size 1" in script.read_text() and "--expert-tensor" not in words

@@ -56,11 +56,16 @@ def test_candidates_split_heads_and_batches() -> None:
         assert grid.tensor == 1 and 48 % grid.data == 0 and grid.devices == 16
 
 
+WHOLE_EXPERTS = [
+    TrainingGrid(data=data, tensor=2, context=context, expert=expert, expert_tensor=1, zero_stage=stage, accumulation=2)
+    for data, context, expert, stage in ((2, 1, 4, 0), (4, 1, 2, 1), (4, 2, 4, 3), (2, 2, 2, 2))
+]
 GRIDS = {
     card: [
         replace(grid, recomputation=kind)
         for devices in (2, 4, 8, 16, 32)
-        for grid in candidate_grids(card, devices, 32)
+        for grid in (*candidate_grids(card, devices, 32), *WHOLE_EXPERTS)
+        if grid.devices == devices and (card.experts or grid.expert == 1)
         for kind in RECOMPUTATION
     ]
     for card in CARDS
@@ -70,6 +75,8 @@ GRIDS = {
 @settings(max_examples=laws.examples(30, 90))
 @given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
 @example((SMALL, TrainingGrid(pipeline=2, chunks=2, accumulation=4)))  # chunks of 2, 1, 1 blocks and none
+@example((TIED, TrainingGrid(pipeline=2, chunks=2, accumulation=8, microbatch=2)))  # of 2, 2, none and the head
+@example((ROUTED, TrainingGrid(data=2, tensor=2, expert=4, expert_tensor=1, accumulation=2)))
 def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
     card, grid = drawn
     cluster, profile = nodes(grid.devices), PROFILES[card]

@@ -85,6 +85,39 @@ def test_experts_are_shared_out_among_replicas() -> None:
     assert of_block(alone, "gate") == ((4, 2, 1, 1), 1, 1)
 
 
+@pytest.mark.parametrize(
+    ("options", "degrees"),
+    [({"expert": 8}, (1, 1, 1, 8)), ({"expert": 4}, (2, 1, 1, 4)), ({"expert": 4, "context": 2}, (2, 1, 1, 4)),
+     ({"expert": 2, "context": 2}, (2, 1, 2, 2))],
+)  # fmt: skip
+def test_tensor_ranks_have_whole_experts_of_their_own(
+    options: dict[str, int], degrees: tuple[int, int, int, int]
+) -> None:
+    """Devices in a row share the experts, whatever their tensor rank; nothing is gathered in a tensor group."""
+    plan = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2, expert_tensor=1, **options)
+    assert {of_block(plan, name) for name in ROUTED} == {(degrees, 1, 1)}
+    members = plan.placements["blocks.1.gate"].array
+    group = members[0, 0, 0].ravel()  # (sample, channel, part, expert, reduce, copy)
+    assert group.tolist() == list(range(options["expert"]))
+    assert of_block(plan, "q")[0][1] == 2
+    model = ShardedModel(PROFILE, plan)
+    gate = [piece for piece in model.replicas if PROFILE.layers[piece.layer].name == "blocks.0.gate"]
+    assert {len(piece.devices) for piece in gate} == {8 // options["expert"]}
+    assert all(piece.devices[1:] == piece.devices[:1] or piece.devices[0] < options["expert"] for piece in gate)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"expert_tensor": 3}, "it is 1, or the tensor degree, 2"), ({"sequence_parallel": False}, "tokens of their own"),
+     ({"expert": 16}, "replicas x parts of a sequence, 4 x 2")],
+)  # fmt: skip
+def test_whole_experts_that_cannot_be_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_plan(
+            "megatron", PROFILE, star(8), settings(8), **{"tensor": 2, "expert": 2, "expert_tensor": 1, **options}
+        )
+
+
 def test_tokens_go_to_the_same_tensor_rank_and_are_gathered_there() -> None:
     plan = make_plan("megatron", PROFILE, star(8), settings(8), tensor=2, expert=4)
     model = ShardedModel(PROFILE, plan)
@@ -105,28 +138,29 @@ def test_tokens_go_to_the_same_tensor_rank_and_are_gathered_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "context", "tensor", "expert", "sequence_parallel"),
+    ("data", "context", "tensor", "expert", "sequence_parallel", "expert_tensor"),
     [
-        (4, 1, 1, 2, True), (2, 1, 2, 2, True), (4, 1, 2, 4, True), (2, 2, 1, 2, True), (2, 2, 2, 4, True),
-        (1, 4, 2, 2, True), (2, 1, 2, 2, False), (2, 2, 2, 4, False),
+        (4, 1, 1, 2, True, 0), (2, 1, 2, 2, True, 0), (4, 1, 2, 4, True, 0), (2, 2, 1, 2, True, 0),
+        (2, 2, 2, 4, True, 0), (1, 4, 2, 2, True, 0), (2, 1, 2, 2, False, 0), (2, 2, 2, 4, False, 0),
+        (2, 1, 2, 4, True, 1), (4, 1, 2, 2, True, 1), (1, 2, 4, 8, True, 1), (2, 2, 2, 2, True, 1),
     ],
 )  # fmt: skip
 def test_bytes_of_tokens_are_those_of_the_closed_form(
-    data: int, context: int, tensor: int, expert: int, sequence_parallel: bool
+    data: int, context: int, tensor: int, expert: int, sequence_parallel: bool, expert_tensor: int
 ) -> None:
     """(n - 1) / n of k copies of every token there and as many back; in the tensor group t - 1 of each gathered and
-    scattered, or twice that summed by all where they are copies."""
+    scattered, or twice that summed by all where they are copies, or nothing where experts are whole."""
     devices = data * context * tensor
     plan = make_plan(
         "megatron", PROFILE, star(devices), settings(8),
-        tensor=tensor, context=context, expert=expert, sequence_parallel=sequence_parallel,
+        tensor=tensor, context=context, expert=expert, sequence_parallel=sequence_parallel, expert_tensor=expert_tensor,
     )  # fmt: skip
     volume = communication_volume(ShardedModel(PROFILE, plan), star(devices))
     routed = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.hidden * 2
     logits = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.experts * 2
     copies = 1 if sequence_parallel else tensor
     travelling = copies * (expert - 1) / expert
-    inside = 2 * (tensor - 1) * routed
+    inside = 0 if expert_tensor else 2 * (tensor - 1) * routed
     dense = modelled_profile(replace(MIXTURE, experts=0, experts_per_token=0), STACK, batch_size=2)
     other = make_plan(
         "megatron", dense, star(devices), settings(8),
@@ -206,11 +240,11 @@ def test_every_zero_stage_and_recomputation_runs(stage: int, recomputation: str)
 
 def test_wrong_degrees_of_experts_are_named() -> None:
     for profile, options, complaint in (
-        (PROFILE, {"expert": 3}, "expert is 3: it divides data x context, 8 x 1"),
+        (PROFILE, {"expert": 3}, "expert is 3: it divides replicas x parts of a sequence, 8 x 1"),
         (PROFILE, {"expert": 0}, "expert is 0: it is at least 1"),
         (modelled_profile(replace(MIXTURE, experts=6), STACK), {"expert": 4}, "expert is 4: it divides the 6 experts"),
         (modelled_profile(CARD, STACK), {"expert": 2}, "expert is 2: 'small' has no experts"),
-        (PROFILE, {"expert": 6, "context": 4}, "expert is 6: it divides the context degree 4 or is a multiple of it"),
+        (PROFILE, {"expert": 6, "context": 4}, "expert is 6: it divides the 4 parts of a sequence or is a multiple"),
     ):
         workers = 12 if "context" in options else 8
         with pytest.raises(InputError, match=complaint):

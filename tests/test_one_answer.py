@@ -67,6 +67,7 @@ def of_kinds(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]
     kinds: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for row in rows:
         degrees = (row[name] > 1 for name in ("tensor", "pipeline", "chunks", "context", "expert", "shard_group"))
+        degrees = (*degrees, bool(row["expert_tensor"]))
         kinds.setdefault((row["strategy"], row["zero_stage"], row["recomputation"], *degrees), []).append(row)
     assert len(kinds) >= count
     middles = [kinds[kind][len(kinds[kind]) // 2] for kind in sorted(kinds)]
@@ -146,6 +147,7 @@ def test_grids_of_a_card(
         assert (simulated["interval"]["low_s"], simulated["interval"]["high_s"]) == (row["low_s"], row["high_s"])
         names = ("strategy", "zero_stage", "shard_group", "tensor", "pipeline", "chunks", "context", "expert")
         asked = {name: row[name] for name in names if row[name] not in (0, 1) or name == "zero_stage"}
+        asked |= {"expert_tensor": 1} if row["expert_tensor"] and row["expert"] > 1 else {}
         asked |= {"recomputation": row["recomputation"]} if row["recomputation"] != "none" else {}
         point, interval_s = swept(
             str(card), "dgx-h100", devices, batch_size=batch, microbatches=row["accumulation"], **asked

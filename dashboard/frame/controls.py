@@ -31,7 +31,7 @@ from simulator.plan import OPTIMIZERS
 from simulator.workload import Profile
 
 BY_STRATEGY = "by the strategy"
-OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "chunks", "recomputation")
+OPTIONS = ("microbatches", "imbalance", "effort", *DEGREES, "expert_tensor", "chunks", "recomputation")
 """Fields that only some strategies take."""
 GONE = {"display": "none"}
 MOST_FACTOR = 6
@@ -83,6 +83,7 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         _two(_number("devices", "Devices", set_to), _number("microbatches", "Micro-batches", set_to, "auto")),
         _two(_number("tensor", "Tensor degree", set_to), _number("pipeline", "Pipeline stages", set_to)),
         _two(_number("context", "Context degree", set_to), _number("expert", "Expert degree", set_to)),
+        _number("expert_tensor", "Tensor devices to an expert", set_to),
         _two(_number("chunks", "Virtual stages", set_to), _number("shard_group", "Shard group", set_to)),
         _two(
             _number("zero_stage", "ZeRO stage", set_to),
@@ -119,6 +120,7 @@ def applies(field: str, now: Configuration, profile: Profile) -> bool:
     by_network = {
         "context": bool(tokens) or now.context > 1,
         "expert": any(layer.routing for layer in profile.layers) or now.expert > 1,
+        "expert_tensor": now.expert_tensor > 0 or (now.expert > 1 and now.tensor > 1),
         "chunks": now.pipeline > 1 or now.chunks > 1,
         "shard_group": now.strategy in SHARES_STATES and (bool(tokens) or now.shard_group > 0),
         "recomputation": bool(tokens) or now.recomputation != "none",

@@ -120,9 +120,9 @@ def command(outcome: Outcome) -> str:
     words += ["--seed", str(now.seed)]
     words += ["--effort", f"{now.effort:g}"] if _takes(now, "effort") else []
     words += ["--set", f"imbalance={now.imbalance:g}"] if now.imbalance and _takes(now, "imbalance") else []
-    for name in ("tensor", "pipeline", "context", "expert", "chunks", "recomputation"):
-        value = getattr(now, name)
-        words += ["--set", f"{name}={value}"] if value not in (0, 1, "none") and _takes(now, name) else []
+    for name in ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "recomputation"):
+        value, usual = getattr(now, name), (0, "none") if name == "expert_tensor" else (0, 1, "none")
+        words += ["--set", f"{name}={value}"] if value not in usual and _takes(now, name) else []
     return shlex.join(words)
 
 

@@ -96,7 +96,8 @@ def title(row: Row) -> str:
     """The degrees above 1 and what replicas share, e.g. "data 32 × tensor 2, ZeRO-3".
 
     Those of a measured profile have a name, and a schedule."""
-    degrees = [f"{name} {row[name]}" for name in PARTS if row.get(name, 1) > 1]
+    whole = {"expert": " whole"} if row["expert_tensor"] == 1 < row["tensor"] else {}
+    degrees = [f"{name} {row[name]}{whole.get(name, '')}" for name in PARTS if row.get(name, 1) > 1]
     named = " × ".join(degrees) if "data" in row else " ".join([row["strategy"], *degrees])
     zero = f", ZeRO-{row['zero_stage']}" if row["zero_stage"] else ""
     zero += f" in groups of {row['shard_group']}" if row["shard_group"] else ""
@@ -109,7 +110,7 @@ def best_of_splits(rows: Sequence[Row]) -> list[Row]:
     """The first of each split: rows that differ in ZeRO, micro-batches and recomputation alone have one."""
     first: dict[tuple[Any, ...], Row] = {}
     for row in rows:
-        first.setdefault((row["strategy"], *(row.get(name) for name in PARTS)), row)
+        first.setdefault((row["strategy"], row["expert_tensor"], *(row.get(name) for name in PARTS)), row)
     return list(first.values())
 
 

@@ -39,9 +39,9 @@ class Configuration:
     preset says of its tiers; 1 leaves its measured curves in place. plan: the identity of an uploaded plan, which then
     says everything that the strategy would, and the batch; empty without. optimizer OWN is what `simulate` takes.
     tensor, pipeline, context, expert: degrees of a strategy that takes them; what the first three leave of the devices
-    are replicas. chunks: virtual stages of a device, 0 as the schedule has them. shard_group: replicas that share out
-    states among them, 0 all. zero_stage: of what replicas share out, 0 the strategy's own. recomputation: as strategies
-    name it.
+    are replicas. expert_tensor: devices of a tensor group that share each expert, all (0) or 1. chunks: virtual stages
+    of a device, 0 as the schedule has them. shard_group: replicas that share out states among them, 0 all. zero_stage:
+    of what replicas share out, 0 the strategy's own. recomputation: as strategies name it.
     """
 
     profile: str
@@ -66,6 +66,7 @@ class Configuration:
     pipeline: int = 1
     context: int = 1
     expert: int = 1
+    expert_tensor: int = 0
     chunks: int = 0
     shard_group: int = 0
     zero_stage: int = 0
@@ -143,6 +144,7 @@ NUMBERS: Mapping[str, NumberRange] = {
     "effort": NumberRange(0.02, 1.0, whole=False),
     "seed": NumberRange(0, 10**6),
     **dict.fromkeys(DEGREES, NumberRange(1, MOST_DEVICES)),
+    "expert_tensor": NumberRange(0, MOST_DEVICES),
     "chunks": NumberRange(0, 64),
     "shard_group": NumberRange(0, MOST_DEVICES),
     "zero_stage": NumberRange(0, 3),

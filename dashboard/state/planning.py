@@ -24,7 +24,8 @@ from simulator.workload import Profile
 
 Tell = Callable[[str], None]
 _OPTIONS = (
-    "microbatches", "seed", "effort", "imbalance", "tensor", "pipeline", "context", "expert", "recomputation",
+    "microbatches", "seed", "effort", "imbalance", "tensor", "pipeline", "context", "expert", "expert_tensor",
+    "recomputation",
 )  # fmt: skip
 """Options of strategies under the names of a configuration's fields."""
 
@@ -115,13 +116,14 @@ def _goes(now: Configuration, limits: Divisible, batch: int) -> bool:
     heads, keys = limits.heads, limits.key_heads
     whole = not heads or (heads % now.tensor == 0 and not max(now.tensor, keys) % min(now.tensor, keys))
     parts = now.context == 1 or limits.sequence % (now.context * now.tensor) == 0 < limits.heads
+    near = now.context * (now.tensor if now.expert_tensor == 1 else 1)
     shared = now.expert == 1 or (
         limits.experts > 0
-        and count * now.context % now.expert == 0
-        and not max(now.context, now.expert) % min(now.context, now.expert)
+        and count * near % now.expert == 0
+        and not max(near, now.expert) % min(near, now.expert)
         and limits.experts % now.expert == 0
     )
-    return whole and parts and shared
+    return whole and parts and shared and now.expert_tensor in (0, 1, now.tensor)
 
 
 def microbatch_counts(configuration: Configuration, profile: Profile) -> list[int]:

@@ -41,7 +41,19 @@ GONE_S = 20.0
 SHOWN_S = 0.4
 """Seconds between two states of a ranking that are told of."""
 KEPT = 8
-_FREE = ("microbatches", "schedule", "zero_stage", "shard_group", "recomputation", "plan", *DEGREES, "chunks")
+_FREE = (
+    "microbatches",
+    "schedule",
+    "zero_stage",
+    "shard_group",
+    "recomputation",
+    "plan",
+    *DEGREES,
+    "expert_tensor",
+    "chunks",
+)
+_SPLIT = ("strategy", *DEGREES, "expert_tensor", "chunks", "recomputation", "shard_group")
+"""Of a row, as the configuration has them that it opens."""
 """Fields of a configuration that a ranking chooses itself, beside the strategy."""
 Row = dict[str, Any]
 Tell = Callable[[Callable[[], "Ranked"]], None]
@@ -208,7 +220,7 @@ def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
     opened = replace(
         now, strategy=grid.strategy, batch_size=grid.batch, microbatches=grid.accumulation, zero_stage=grid.zero_stage,
         recomputation=grid.recomputation, shard_group=grid.shard_group, chunks=grid.chunks if grid.chunks > 1 else 0,
-        **{name: getattr(grid, name) for name in DEGREES},
+        expert_tensor=grid.expert_tensor, **{name: getattr(grid, name) for name in DEGREES},
     )  # fmt: skip
     try:
         runtime = "megatron" if grid.strategy == "megatron" else "fsdp2"
@@ -228,7 +240,8 @@ def _choice_row(
     own, schedule = choice.own, choice.step.schedule or OWN
     strange = {name: value for name, value in own.items() if not hasattr(now, name)}
     other = [name if value is True else f"{name} {value}" for name, value in strange.items() if value is not False]
-    degrees: dict[str, Any] = {name: int(own.get(name, name != "chunks")) for name in (*DEGREES, "chunks")}
+    degrees: dict[str, Any] = {name: int(own.get(name, 1)) for name in DEGREES}
+    degrees |= {name: int(own.get(name, 0)) for name in ("expert_tensor", "chunks")}
     opened = replace(
         now, strategy=choice.strategy, batch_size=plan.batch_size, microbatches=choice.step.microbatches,
         zero_stage=choice.step.states.stage, shard_group=choice.step.states.group, schedule=schedule,
@@ -243,7 +256,7 @@ def _choice_row(
 def _row(opened: Configuration, plan: Plan, report: Report, interval: StepInterval) -> Row:
     low_s, high_s = (interval.low_s, interval.high_s) if interval.parts else (None, None)
     return {
-        **{name: getattr(opened, name) for name in ("strategy", *DEGREES, "chunks", "recomputation", "shard_group")},
+        **{name: getattr(opened, name) for name in _SPLIT},
         "zero_stage": plan.states.stage, "micro": f"{plan.microbatches}", "command": "", "query": opened.query(),
         "per_device_per_s": report.samples_per_s / opened.devices, "limited": str(report.bottleneck),
         "step_s": report.step_s, "step_low_s": low_s, "step_high_s": high_s, "fit": report.fit, "fits": report.fits,

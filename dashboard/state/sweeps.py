@@ -78,8 +78,8 @@ PARAMETERS: Mapping[str, str] = {
 _HELD = (
     "cluster", "devices", "batch_size", "collective", "overlap", "seed", "effort", *DEGREES, "recomputation",
 )  # fmt: skip
-_HELD_IF_SET = ("chunks", "shard_group", "zero_stage", "microbatches")
-OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "chunks", "recomputation"})
+_HELD_IF_SET = ("expert_tensor", "chunks", "shard_group", "zero_stage", "microbatches")
+OF_STRATEGIES = frozenset({"effort", "microbatches", "schedule", *DEGREES, "expert_tensor", "chunks", "recomputation"})
 """Parameters that a sweep may only hold where one of its strategies takes them."""
 RUNNING, DONE, CANCELLED, PAUSED, FAILED = "running", "done", "cancelled", "paused", "failed"
 WIDTH = 2

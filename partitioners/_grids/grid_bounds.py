@@ -86,9 +86,9 @@ class GridBounds:
         passes_s = max(fill + grid.accumulation * each_s for fill, each_s in zip(before_s, devices_s, strict=True))
         launches_s = grid.accumulation * max(by_device(by_chunk(self._block_launches_s)))
         saved, held = by_chunk([each.saved_bytes for each in passes]), by_device(by_chunk(block_bytes))
-        busy = [*map(any, chunks[: grid.pipeline - 1]), True]  # the last stage by what follows the blocks
+        busy = [*map(any, chunks[:-1]), True]  # the last stage by what follows the blocks
         peaks = [
-            held[device] + self._saved_in_flight(grid, sum(busy[device + 1 :]), saved[device :: grid.pipeline])
+            held[device] + self._saved_in_flight(grid, busy[device + 1 :], saved[device :: grid.pipeline])
             for device in range(grid.pipeline)
         ]
         recomputed = min(each.recomputed_bytes for each in passes)
@@ -103,13 +103,15 @@ class GridBounds:
             peak_bytes=max(map(add, peaks, working)) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
-    def _saved_in_flight(self, grid: TrainingGrid, behind: int, chunks: Sequence[float]) -> float:
-        """Bytes of activations that a device holds as its first backward pass begins; behind: stages that follow it;
-        chunks: bytes of one micro-batch in each of its chunks."""
+    def _saved_in_flight(self, grid: TrainingGrid, behind: Sequence[bool], chunks: Sequence[float]) -> float:
+        """Bytes of activations that a device holds as its first backward pass begins; behind: of the stages that follow
+        it whether they have layers; chunks: bytes of one micro-batch in each of its chunks."""
         if grid.chunks == 1:
-            return chunks[0] * min(grid.accumulation, behind + 1)
-        round_of = round_length(grid.pipeline, grid.accumulation)
-        warm = min((grid.chunks - 1) * round_of + 2 * behind, grid.accumulation * grid.chunks - 1)
+            return chunks[0] * min(grid.accumulation, sum(behind) + 1)
+        if not all(behind):  # fewer go round; that of one micro-batch is there
+            return max(chunks)
+        round_of, devices_behind = round_length(grid.pipeline, grid.accumulation), len(behind) % grid.pipeline
+        warm = min((grid.chunks - 1) * round_of + 2 * devices_behind, grid.accumulation * grid.chunks - 1)
         return sum(chunks[count // round_of % grid.chunks] for count in range(warm + 1))
 
     def _state_bytes(self, grid: TrainingGrid) -> tuple[list[float], float, float]:
@@ -125,7 +127,8 @@ class GridBounds:
             return kept + part[2] * OPTIMIZERS[stack.optimizer] + (copied and replicas > 1)
 
         dense, blocks = held(grid.replicas, owners) / grid.tensor, self._first_of_kind
-        routed = held(grid.replicas // grid.expert, max(1, owners // grid.expert)) / grid.tensor / grid.expert
+        ranks = grid.expert_ranks
+        routed = held(grid.replicas * grid.tensor // ranks, max(1, owners * grid.tensor // ranks)) / ranks
         of_blocks = [dense * (size - experts) + routed * experts for size, experts in map(self._parameters_of, blocks)]
         before, behind = (sum(layer.parameter_bytes for layer in part) for part in self._around_blocks)
         tied = grid.pipeline > 1 and any(layer.tied_to for layer in self._profile.layers)  # users on two stages
@@ -203,7 +206,7 @@ class GridBounds:
     def _of_passes(self, grid: TrainingGrid, kind: int, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
         expert = grid.expert if any(layer.routing for layer in self._layers_of[self._first_of_kind[kind]]) else 1
-        data = max(1, expert // grid.context)
+        data = max(1, expert // grid.expert_parts)
         alone = replace(
             grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0, expert=expert
         )

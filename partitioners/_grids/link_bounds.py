@@ -36,7 +36,7 @@ def least_link_s(
     arriving = 0.0
     for size, replicas, ranks in (
         (dense_bytes, sharing, grid.tensor),
-        (routed_bytes, sharing // grid.expert, grid.tensor * grid.expert),
+        (routed_bytes, sharing * grid.tensor // grid.expert_ranks, grid.expert_ranks),
     ):
         near = ceil(cluster.devices_per_host / ranks)
         arriving += grid.replicas // sharing * size * max(0.0, replicas / near - 1)

@@ -77,12 +77,12 @@ class Ranking:
         return not self.certain and all(self.bound_s < each.report.step_s for each in self.runs)
 
 
-Split = tuple[str, int, int, int, int, int]
+Split = tuple[str, int, int, int, int, int, int]
 
 
 def split_of(grid: TrainingGrid) -> Split:
     """What grids share that differ in ZeRO stage, micro-batch and recomputation alone."""
-    return grid.strategy, grid.data, grid.tensor, grid.context, grid.pipeline, grid.expert
+    return grid.strategy, grid.data, grid.tensor, grid.context, grid.pipeline, grid.expert, grid.expert_tensor
 
 
 def ranked_grids(

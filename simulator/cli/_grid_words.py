@@ -37,7 +37,7 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     price = dollars(dollars_per_million(report, Priced(name="tokens", per_sample=each.card.sequence)))
     return {
         "strategy": grid.strategy,
-        **{degree: str(getattr(grid, degree)) for degree in degrees},
+        **{degree: _degree(grid, degree) for degree in degrees},
         "virtual": str(grid.chunks) if grid.chunks > 1 else "",
         "zero": f"{grid.zero_stage} by {grid.shard_group}" if grid.shard_group else str(grid.zero_stage),
         "recompute": grid.recomputation if grid.recomputation != "none" else "",
@@ -95,7 +95,13 @@ def micro_words(grid: TrainingGrid) -> str:
 
 def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     """Those above 1, by name."""
-    return tuple(f"{name} {getattr(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
+    return tuple(f"{name} {_degree(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
+
+
+def _degree(grid: TrainingGrid, name: str) -> str:
+    """Experts that tensor groups do not split are "whole"."""
+    whole = " whole" if name == "expert" and grid.whole_experts and grid.expert > 1 else ""
+    return f"{getattr(grid, name)}{whole}"
 
 
 def row(each: SimulatedGrid) -> dict[str, object]:
@@ -106,8 +112,8 @@ def row(each: SimulatedGrid) -> dict[str, object]:
     device = max(report.devices, key=lambda device: device.compute_s)
     return {
         "strategy": grid.strategy, "data": grid.data, "context": grid.context, "tensor": grid.tensor,
-        "pipeline": grid.pipeline, "chunks": grid.chunks, "expert": grid.expert, "zero_stage": grid.zero_stage,
-        "shard_group": grid.shard_group,
+        "pipeline": grid.pipeline, "chunks": grid.chunks, "expert": grid.expert,
+        "expert_tensor": grid.expert_tensor, "zero_stage": grid.zero_stage, "shard_group": grid.shard_group,
         "recomputation": grid.recomputation, "microbatch": grid.microbatch, "accumulation": grid.accumulation,
         "step_s": report.step_s, "low_s": interval.low_s, "high_s": interval.high_s,
         "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,

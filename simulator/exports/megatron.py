@@ -49,6 +49,7 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     if routing:
         arguments += [f"--num-experts {routing.experts}", f"--moe-router-topk {routing.top_k}"]
         arguments += [f"--expert-model-parallel-size {shape.expert}", "--moe-token-dispatcher-type alltoall"]
+        arguments += ["--expert-tensor-parallel-size 1"] * shape.whole_experts
     if shape.sequence_parallel:
         arguments.append("--sequence-parallel")
     if plan.states.stage == 1:
@@ -136,7 +137,8 @@ def _experts(launch: Launch) -> Iterator[str]:
     if not card.experts:
         return
     yield f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token} --moe-ffn-hidden-size {card.ffn}"
-    yield f"--expert-model-parallel-size {grid.expert} --moe-token-dispatcher-type alltoall"
+    alone = " --expert-tensor-parallel-size 1" if grid.whole_experts else ""
+    yield f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type alltoall"
     if card.expert_groups > 1:
         yield f"--moe-router-num-groups {card.expert_groups} --moe-router-group-topk {card.groups_per_token}"
     if card.shared_ffn:

@@ -20,8 +20,9 @@ class PlanShape:
 
     stages: the layers of each, by name; homes: its devices; data: replicas of each stage; tensor: devices over which
     channels are split, or terms of sums; context: the factor that is left, over which sequences alone are split.
-    expert: devices of data x context that share the experts of a layer. sequence_parallel: layers between split
-    products are split along the sequence, not copied. shares: samples of each replica in a micro-batch.
+    expert: devices of data x context that share the experts of a layer. whole_experts: those of all tensor ranks do.
+    sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
+    replica in a micro-batch.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -30,6 +31,7 @@ class PlanShape:
     tensor: int
     context: int = 1
     expert: int = 1
+    whole_experts: bool = False
     sequence_parallel: bool = False
     shares: tuple[int, ...]
 
@@ -54,13 +56,17 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
             experts = bool(profile.layers[profile.index[name]].routing)
             _require_regular(name, plan.placements[name], home, data, tensor * context, experts=experts)
     parts = [last - first for first, last in split(plan.microbatch_size, data)]
+    routed = [plan.placements[layer.name] for layer in profile.layers if layer.routing]
+    expert = max((sharding.degrees[3] for sharding in routed), default=1)
+    cut = any(max(sharding.degrees[1], sharding.reduce) > 1 for sharding in routed)
     return PlanShape(
         stages=tuple(stages),
         homes=tuple(homes),
         data=data,
         tensor=tensor,
         context=context,
-        expert=max(plan.placements[layer.name].degrees[3] if layer.routing else 1 for layer in profile.layers),
+        expert=expert,
+        whole_experts=expert > 1 and tensor > 1 and not cut,
         sequence_parallel=tensor > 1 and any(sharding.degrees[2] == tensor * context for sharding in placements),
         shares=next((sharding.samples for sharding in placements if sharding.samples), tuple(parts)),
     )

@@ -140,6 +140,9 @@ def _check_grid(launch: Launch) -> None:
     region = (grid.data if grid.zero_stage >= 2 else 1) * grid.context * grid.tensor
     rule = f"torchtitan's divides shard x context x tensor, {region}; take zero_stage 2 or 3"
     require(region % grid.expert == 0, "expert", grid.expert, rule)
+    rule = "torchtitan splits no expert over a tensor group; take 1, or megatron"
+    split = grid.expert > 1 and grid.tensor > 1 and not grid.whole_experts
+    require(not split, "expert_tensor", grid.expert_tensor, rule)
     if grid.pipeline > 1 and grid.accumulation < grid.pipeline:
         raise InputError(f"accumulation is {grid.accumulation}: 1F1B takes as many micro-batches as stages")
     parts = grid.tensor * (2 * grid.context if grid.context > 1 else 1)

@@ -61,7 +61,8 @@ def candidate_grids(
     """Grids of all `devices` for steps of `batch` sequences: every split whose degrees divide the network.
 
     Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
-    LEAST_PART tokens at least, experts over as many devices as divide them, MOST_EXPERT at most; micro-batches are
+    LEAST_PART tokens at least, experts, split over tensor groups or whole, over as many devices as divide them,
+    MOST_EXPERT at most; micro-batches are
     powers of 2 up to `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline, by
     all replicas and by those of a node; virtual stages are of equally many blocks, with rounds of as many micro-batches
     as stages.
@@ -75,16 +76,26 @@ def candidate_grids(
         for microbatch in (2**i for i in range(most_samples.bit_length()) if batch // data % 2**i == 0):
             if batch // data // microbatch > MOST_MICROBATCHES:
                 continue
-            for expert in _divisors(card.experts, min(replicas, MOST_EXPERT)) if card.experts else [1]:
-                if replicas % expert:
-                    continue
+            for expert, expert_tensor in _expert_degrees(card.experts, replicas, tensor):
                 grid = TrainingGrid(
                     data=data, tensor=split[0], context=split[1], pipeline=split[2], expert=expert,
+                    expert_tensor=expert_tensor,
                     microbatch=microbatch, accumulation=batch // data // microbatch, node_devices=node_devices,
                 )  # fmt: skip
                 for each in (*_sharing(grid), *_interleaved(grid, card)):
                     if each.strategy in strategies:
                         yield each
+
+
+def _expert_degrees(experts: int, replicas: int, tensor: int) -> Iterator[tuple[int, int]]:
+    """(expert, expert_tensor): experts split in tensor groups, or whole ones on as many whole groups."""
+    if not experts:
+        yield 1, 0
+        return
+    yield from ((n, 0) for n in _divisors(experts, min(replicas, MOST_EXPERT)) if replicas % n == 0)
+    if tensor > 1:
+        whole = _divisors(experts, min(replicas * tensor, MOST_EXPERT))
+        yield from ((n, 1) for n in whole if n % tensor == replicas * tensor % n == 0)
 
 
 def _sharing(grid: TrainingGrid) -> Iterator[TrainingGrid]:

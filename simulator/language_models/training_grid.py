@@ -14,7 +14,7 @@ RECOMPUTATION = ("none", "selective", "full")
 class TrainingGrid:
     """data x context x tensor x pipeline devices; neighbours are of one tensor group, then context, replicas, stages.
 
-    Raises InputError on a count below 1, or where expert does not divide data x context.
+    Raises InputError on a count below 1, or where expert does not divide the devices that it says.
     """
 
     data: int = 1
@@ -24,6 +24,8 @@ class TrainingGrid:
     """Devices that share the tokens of a sequence."""
     expert: int = 1
     """Of the data x context devices with the same tensor rank, so many share the experts of a block."""
+    expert_tensor: int = 0
+    """Devices of a tensor group that share each expert: all (0), or 1; then `expert` are of all tensor ranks."""
     zero_stage: int = 0
     """Replicas share optimizer state (1), gradients too (2), parameters too (3)."""
     shard_group: int = 0
@@ -54,8 +56,11 @@ class TrainingGrid:
         rule = f"it divides data x context, {self.replicas}, and is 0 where all share"
         shared = self.shard_group == 0 or (self.shard_group > 0 and self.replicas % self.shard_group == 0)
         require(shared, "shard_group", self.shard_group, rule)
-        rule = f"it divides data x context, {self.replicas}"
-        require(self.replicas % self.expert == 0, "expert", self.expert, rule)
+        rule = f"it is 1, or the tensor degree, {self.tensor}"
+        require(self.expert_tensor in (0, 1, self.tensor), "expert_tensor", self.expert_tensor, rule)
+        among = self.replicas * self.expert_parts // self.context
+        rule = f"it divides data x context{' x tensor' * self.whole_experts}, {among}"
+        require(among % self.expert == 0, "expert", self.expert, rule)
 
     @property
     def strategy(self) -> str:
@@ -73,6 +78,21 @@ class TrainingGrid:
     def replicas(self) -> int:
         """Devices that hold the same parameters (experts apart) and sum their gradients."""
         return self.data * self.context
+
+    @property
+    def whole_experts(self) -> bool:
+        """Whether the devices of a tensor group have experts of their own, instead of parts of each."""
+        return self.expert_tensor == 1 < self.tensor
+
+    @property
+    def expert_parts(self) -> int:
+        """Devices that share the tokens of a sequence on their way to experts."""
+        return self.context * (self.tensor if self.whole_experts else 1)
+
+    @property
+    def expert_ranks(self) -> int:
+        """Devices that hold all experts of a block once."""
+        return self.expert * (1 if self.whole_experts else self.tensor)
 
     @property
     def nodes(self) -> int:

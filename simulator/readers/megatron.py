@@ -17,7 +17,7 @@ SCRIPTS = ("pretrain_gpt", "pretrain_mamba", "pretrain_hybrid", "pretrain_bert")
 CHANGES = re.compile(
     r"^(fp8|fp4|recompute|overlap|no-overlap|tp-comm|cpu-offload|offload|cuda-graph|enable-cuda|moe-|virtual|"
     r"num-layers-per-virtual|num-virtual|attention-backend|transformer-impl|window|mtp|decoder-|account-for|delay-wgrad|"
-    r"expert-tensor|use-tp-pp|num-distributed-optimizer|optimizer|calculate-per-token|empty-unused|hybrid|mamba|"
+    r"use-tp-pp|num-distributed-optimizer|optimizer|calculate-per-token|empty-unused|hybrid|mamba|"
     r"is-hybrid|no-bias|no-masked|no-gradient-acc|multi-|squared|ckpt-assume|async|defer|mixed|context-parallel|cp-comm)"
 )
 """Arguments that may change a step."""
@@ -54,7 +54,8 @@ def read(source: Source) -> StartedRun:
         chunks = card.layers // pipeline // of_chunk
     grid = grid_of(
         source, tensor=tensor, pipeline=pipeline, context=own.count("context-parallel-size", default=1),
-        expert=own.count("expert-model-parallel-size", default=1), zero_stage=_zero_stage(own),
+        expert=own.count("expert-model-parallel-size", default=1),
+        expert_tensor=own.count("expert-tensor-parallel-size", default=0), zero_stage=_zero_stage(own),
         microbatch=own.count("micro-batch-size", default=1), batch=own.count("global-batch-size", default=0) or None,
         recomputation=_recomputation(own), layout=_layout(text, card, pipeline), chunks=chunks or 1,
         sequence_parallel=own.has("sequence-parallel") or tensor == 1,

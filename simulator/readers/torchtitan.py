@@ -44,10 +44,10 @@ def read(source: Source) -> StartedRun:
     context, tensor, pipeline = (
         own.count(f"parallelism.{kind}_parallel_degree", default=1) for kind in ("context", "tensor", "pipeline")
     )
+    expert = own.count("parallelism.expert_parallel_degree", default=1)
     grid = grid_of(
-        source, tensor=tensor, pipeline=pipeline, context=context, zero_stage=0,
-        expert=own.count("parallelism.expert_parallel_degree", default=1), **_tokens(own, sequence, pipeline),
-        recomputation=_recomputation(own),
+        source, tensor=tensor, pipeline=pipeline, context=context, zero_stage=0, expert=expert,
+        expert_tensor=int(expert > 1 < tensor), recomputation=_recomputation(own), **_tokens(own, sequence, pipeline),
     )  # fmt: skip
     replicate = own.count("parallelism.data_parallel_replicate_degree", default=1)
     shard = own.count("parallelism.data_parallel_shard_degree", default=-1)
