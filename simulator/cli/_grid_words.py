@@ -6,20 +6,20 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from simulator.cli._tables import TextTable, new_table
+from simulator.language_models.training_grid import DEGREES
 from simulator.parameter_states import ParameterStates
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import Ranking, SimulatedGrid
     from simulator.language_models.training_grid import TrainingGrid
 
-DEGREES = ("data", "context", "tensor", "pipeline", "expert")
 MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
 """Columns that a narrow terminal does not get."""
 
 
 def table(named: Sequence[SimulatedGrid]) -> TextTable:
     """A row per grid, the best of its split; a price only where there is one."""
-    varying = {name for name in DEGREES for each in named if getattr(each.grid, name) > 1}
+    varying = {name for each in named for name in each.grid.degrees}
     degrees = [name for name in DEGREES if name == "data" or name in varying]
     rows = [_cells(each, degrees) for each in named]
     shown = [title for title in rows[0] if any(row[title] for row in rows)] if rows else ["strategy", "fits"]
@@ -37,7 +37,7 @@ def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     price = dollars(dollars_per_million(report, Priced(name="tokens", per_sample=each.card.sequence)))
     return {
         "strategy": grid.strategy,
-        **{degree: _degree(grid, degree) for degree in degrees},
+        **{degree: grid.degrees.get(degree, "1") for degree in degrees},
         "virtual": str(grid.chunks) if grid.chunks > 1 else "",
         "zero": f"{grid.zero_stage} by {grid.shard_group}" if grid.shard_group else str(grid.zero_stage),
         "recompute": grid.recomputation if grid.recomputation != "none" else "",
@@ -95,13 +95,7 @@ def micro_words(grid: TrainingGrid) -> str:
 
 def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     """Those above 1, by name."""
-    return tuple(f"{name} {_degree(grid, name)}" for name in DEGREES if getattr(grid, name) > 1)
-
-
-def _degree(grid: TrainingGrid, name: str) -> str:
-    """Experts that tensor groups do not split are "whole"."""
-    whole = " whole" if name == "expert" and grid.whole_experts and grid.expert > 1 else ""
-    return f"{getattr(grid, name)}{whole}"
+    return tuple(f"{name} {degree}" for name, degree in grid.degrees.items())
 
 
 def row(each: SimulatedGrid) -> dict[str, object]:

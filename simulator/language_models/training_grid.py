@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from simulator.errors import require
 
+DEGREES = ("data", "context", "tensor", "pipeline", "expert")
 RECOMPUTATION = ("none", "selective", "full")
 """What a search tries, from the least recomputation to the most."""
 
@@ -93,6 +94,12 @@ class TrainingGrid:
     def expert_ranks(self) -> int:
         """Devices that hold all experts of a block once."""
         return self.expert * (1 if self.whole_experts else self.tensor)
+
+    @property
+    def degrees(self) -> dict[str, str]:
+        """Those of DEGREES above 1, in words; experts that tensor groups do not split are "whole"."""
+        words = {name: str(getattr(self, name)) for name in DEGREES if getattr(self, name) > 1}
+        return {**words, "expert": f"{self.expert} whole"} if self.whole_experts and self.expert > 1 else words
 
     @property
     def nodes(self) -> int:

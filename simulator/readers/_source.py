@@ -35,8 +35,7 @@ class StartedRun:
     def described(self) -> str:
         """In one line."""
         grid = self.grid
-        degrees = {name: getattr(grid, name) for name in ("data", "context", "tensor", "pipeline", "expert")}
-        parts = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+        parts = [f"{name} {degree}" for name, degree in grid.degrees.items()]
         recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
         return (
             f"{self.runtime}: {self.card.described()}, {' x '.join(parts) or '1 device'}, ZeRO-{grid.zero_stage}, "
