@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from partitioners._stages.contiguous import StageCut
+from partitioners._stages.stage_costs import ring_s
 from partitioners._stages.stage_layout import Rings, StageLayout, stage_layout
 from simulator.cluster import Cluster
 from simulator.lowering import schedules
@@ -135,9 +136,7 @@ def _sums_seconds(rings: Rings, over: Paths, shape: tuple[int, ...]) -> Floats:
     """Seconds in which each group sums its gradients, on links that it has for itself, shape (K, D); as `ring_s`."""
     slowest = np.minimum.reduceat(over.rate_bytes_per_s, rings.first_way)
     latency_s = np.maximum.reduceat(over.delay_s, rings.first_way)
-    s_per_byte = 2 * (rings.members - 1) / rings.members / slowest
-    waits_s = 2 * (rings.members - 1) * latency_s
     sums_s = np.zeros(shape)
-    seconds = rings.sent_bytes * s_per_byte[rings.ring] + waits_s[rings.ring] * (rings.sent_bytes > 0)
-    sums_s.reshape(-1)[rings.cell] = seconds
+    of = rings.ring
+    sums_s.reshape(-1)[rings.cell] = ring_s(rings.members[of], slowest[of], latency_s[of], rings.sent_bytes)
     return sums_s

@@ -18,7 +18,7 @@ from functools import cache
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.collectives.ring import around, sent_times
+from simulator.collectives.ring import around
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Ints, Route
@@ -156,12 +156,15 @@ def _crossing_bytes(profile: Profile) -> Floats:
     return np.cumsum(change)
 
 
-def ring_s(members: int, bandwidth_bytes_per_s: float, latency_s: float, size_bytes: Floats) -> Floats:
+def ring_s(
+    members: int | Ints, bandwidth_bytes_per_s: float | Floats, latency_s: float | Floats, size_bytes: Floats
+) -> Floats:
     """Seconds of an uncontended ring all-reduce of each of `size_bytes`, by the closed form; see `collectives.ring`.
 
     bandwidth_bytes_per_s and latency_s: of its slowest pair.
     """
-    return size_bytes * (sent_times(members) / bandwidth_bytes_per_s) + 2 * (members - 1) * latency_s * (size_bytes > 0)
+    sent_times = 2 * (members - 1) / members
+    return size_bytes * (sent_times / bandwidth_bytes_per_s) + 2 * (members - 1) * latency_s * (size_bytes > 0)
 
 
 def _differences(values: Floats) -> Floats:

@@ -122,8 +122,8 @@ def _laid_out(
     pairs, ways = np.unique(numbers, return_inverse=True)
     sizes_bytes = np.array([[layer.output_bytes / profile.batch_size] for layer in profile.layers])  # (L, 1), a sample
     sent_bytes = (sizes_bytes * (step.batch_size // microbatches // replicas))[ends[:, 0]][apart]
-    rows: dict[tuple[tuple[int, ...], int], int] = {}
-    carried_row = [rows.setdefault((cut.stages.starts, cut.replicas), len(rows)) for cut in cuts]
+    rows: dict[tuple[tuple[int, ...], int, int], int] = {}
+    carried_row = [rows.setdefault((cut.stages.starts, cut.replicas, cut.groups), len(rows)) for cut in cuts]
     first = np.unique(carried_row, return_index=True)[1].tolist()
     carried = [_carried_bytes(profile, cluster, step.batch_size, device[cut], cuts[cut].replicas) for cut in first]
     update_s, held_bytes = _after_passes(profile, step, device, slowest)

@@ -1,0 +1,252 @@
+"""Bounds of cuts into stages, and their memory: as their definitions say, one cut, layer and link at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import combinations
+from math import ceil, floor, log
+
+import laws
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, profiles, synchronisations
+
+from partitioners._stages.contiguous import StageCut, Stages
+from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
+from partitioners._stages.stage_costs import Costs, measured_costs
+from partitioners._stages.stage_layout import stage_layout
+from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
+from simulator import collectives
+from simulator.cluster import Cluster
+from simulator.curve import Curve
+from simulator.lowering.costs.shard_costs import shard_seconds
+from simulator.lowering.schedules import SCHEDULES
+from simulator.network.transfers import paths
+from simulator.parameter_states import REPLICATED, ParameterStates
+from simulator.plan import StepSettings, Synchronisation
+from simulator.workload import Profile
+
+Case = tuple[Profile, Cluster, StepSettings, str, list[StageCut]]
+EXACT, TINY = 1e-9, 1e-15
+IN_FLIGHT: dict[str, Callable[[int, int], int]] = {
+    "gpipe": lambda after, count: count,
+    "sequential": lambda after, count: 1,
+    **dict.fromkeys(("1f1b", "pipedream", "pipedream-2bw"), min),
+}
+"""Micro-batches that a stage has begun and not finished, by how many stages there are from it on and micro-batches."""
+CURVE = Curve(points=((1.0, 1e-3), (1e6, 2.0)))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    """Two chunks may go round the groups; a link may carry a curve, and passes may take next to nothing."""
+    profile, cluster = (
+        draw(profiles(min_layers=3, max_layers=7)),
+        draw(clusters(min_workers=2, max_workers=6, max_servers=1)),
+    )
+    if draw(st.booleans()):
+        quick = (
+            replace(x, forward_s=x.forward_s / 1e3, backward_s=x.backward_s / 1e3, scaling=()) for x in profile.layers
+        )
+        profile = replace(profile, layers=tuple(quick))
+    if cluster.links and draw(st.integers(0, 3)) == 0:
+        curved = draw(st.sampled_from(cluster.links))
+        links = tuple(replace(link, curve=CURVE if link is curved else None) for link in cluster.links)
+        cluster = replace(cluster, links=links)
+    step = StepSettings(
+        batch_size=28,
+        synchronisation=draw(st.just(Synchronisation()) | synchronisations(cluster, every_collective=True)),
+        optimizer_state=draw(st.sampled_from((0.0, 2.0))),
+        states=draw(st.sampled_from((REPLICATED, REPLICATED, ParameterStates(stage=1)))),
+        recompute=draw(st.sampled_from(("", "", "stages"))),
+    )
+    schedule = draw(st.sampled_from((*sorted(SCHEDULES), "1f1b", "1f1b", "gpipe", "sequential")))
+    return profile, cluster, step, schedule, draw(st.lists(cuts(profile, cluster, schedule), min_size=1, max_size=4))
+
+
+@st.composite
+def cuts(draw: st.DrawFn, profile: Profile, cluster: Cluster, schedule: str) -> StageCut:
+    layers, replicas = len(profile.layers), draw(st.integers(1, min(3, cluster.workers)))
+    groups = draw(st.integers(1, min(layers, cluster.workers // replicas)))
+    count = 2 * groups if SCHEDULES[schedule].several_stages and 2 * groups <= layers else groups
+    starts = (0, *sorted(draw(st.permutations(range(1, layers)))[: count - 1]))
+    stages = Stages(starts=starts, replicas=(replicas,) * count, pace_s=0.0)
+    return StageCut(stages=stages, microbatches=draw(st.sampled_from((1, 2, 4))), groups=groups)
+
+
+@settings(max_examples=laws.examples(200, 800))
+@given(cases())
+def test_bounds_are_their_definition(case: Case) -> None:
+    profile, cluster, step, schedule, drawn = case
+    bounds_s, contended_s = step_bounds_s(profile, cluster, step, schedule, drawn)
+    layout = stage_layout(profile, cluster, step, schedule, drawn)
+    messages_s = messages_seconds(layout, paths(layout.routes, cluster))
+    by_layer_s = (*chains(layout, *messages_s), *messages_s)
+    for number, cut in enumerate(drawn):
+        alone = [shard_seconds(profile, layer, samples_of(step, cut)) for layer in profile.layers]
+        paths_s = path_seconds(profile, cluster, step, cut, alone)
+        for several_s, expected_s in zip(by_layer_s, paths_s, strict=True):
+            assert several_s[:, number].tolist() == pytest.approx(expected_s, rel=EXACT, abs=TINY)
+        of_devices_s = max(device_bounds_s(profile, cluster, step, schedule, cut, alone, *paths_s[:3]))
+        of_links_s = link_s(profile, cluster, step, cut)
+        assert bounds_s[number] == pytest.approx(max(of_devices_s, of_links_s), rel=EXACT)
+        assert contended_s[number] == pytest.approx(of_devices_s + of_links_s, rel=EXACT)
+
+
+def samples_of(step: StepSettings, cut: StageCut) -> int:
+    return step.batch_size // cut.microbatches // cut.replicas
+
+
+def groups_of(profile: Profile, cut: StageCut) -> list[int]:
+    """The number of each layer's group."""
+    return [(sum(start <= i for start in cut.stages.starts) - 1) % cut.groups for i in range(len(profile.layers))]
+
+
+def device_bounds_s(
+    profile: Profile, cluster: Cluster, step: StepSettings, schedule: str, cut: StageCut,
+    alone: list[tuple[float, float]], heads_s: list[float], tails_s: list[float], spans_s: list[float],
+) -> Iterator[float]:  # fmt: skip
+    """Of each group: head, passes, and tail or synchronisation and update; head, spans that follow each other, tail."""
+    known, group, count = SCHEDULES[schedule], groups_of(profile, cut), cut.microbatches
+    for number in range(cut.groups):
+        own = [i for i, its in enumerate(group) if its == number]
+        members = range(cut.replicas * number, cut.replicas * (number + 1))
+        slowest = min(cluster.speeds[device] for device in members)
+        busy_s = count * sum(sum(alone[i]) for i in own) / slowest
+        if known.stashes_weights or known.splits_backward:
+            yield busy_s
+            continue
+        head_s, tail_s = min(heads_s[i] for i in own), min(tails_s[i] for i in own)
+        update_s = 0.0
+        if is_bounded(step):
+            last_s = sum(alone[i][1] for i in own) / slowest
+            update_s = sum(profile.layers[i].update_s for i in own) / slowest
+            update_s = max(update_s, ring_s(profile, cluster, step, own, members) - last_s)
+        yield head_s + busy_s + max(tail_s, update_s)
+        if schedule in IN_FLIGHT:
+            rounds = ceil(count / IN_FLIGHT[schedule](cut.groups - number, count))
+            yield head_s + rounds * max(spans_s[i] for i in own) + tail_s
+
+
+def is_bounded(step: StepSettings) -> bool:
+    return step.states == REPLICATED and not collectives.load(step.synchronisation.collective).updates_on_server
+
+
+def path_seconds(
+    profile: Profile, cluster: Cluster, step: StepSettings, cut: StageCut, alone: list[tuple[float, float]]
+) -> tuple[list[float], ...]:
+    """Head, tail and span of every layer, each on the fastest device of its group; the messages there and back."""
+    size, first = cut.replicas, [cut.replicas * number for number in groups_of(profile, cut)]
+    fastest = [max(cluster.speeds[device : device + size]) for device in first]
+    passes = [(forward / speed, backward / speed) for (forward, backward), speed in zip(alone, fastest, strict=True)]
+
+    def message_s(a: int, b: int) -> float:
+        """Between layers a and b, from the first to the first of their devices or from the last to the last."""
+        pairs = [(first[a] + k, first[b] + k) for k in (0, size - 1)]
+        curved = [any(cluster.links[link].curve for link in cluster.route(*pair)) for pair in pairs]
+        sent = profile.layers[min(a, b)].output_bytes / profile.batch_size * samples_of(step, cut)
+        return min(0.0 if curve else cluster.transfer_s(*pair, sent) for pair, curve in zip(pairs, curved, strict=True))
+
+    edges = [(source, reader) for source, readers in enumerate(profile.consumers) for reader in readers]
+    there, back = [message_s(*edge) for edge in edges], [message_s(*edge[::-1]) for edge in edges]
+    heads, tails, spans = [0.0] * len(first), [0.0] * len(first), [sum(both) for both in passes]
+    for (a, b), there_s, back_s in zip(edges, there, back, strict=True):
+        heads[b] = max(heads[b], heads[a] + passes[a][0] + there_s)
+        tails[b] = max(tails[b], tails[a] + passes[a][1] + back_s)
+    for (a, b), there_s, back_s in reversed([*zip(edges, there, back, strict=True)]):
+        spans[a] = max(spans[a], sum(passes[a]) + there_s + spans[b] + back_s)
+    return heads, tails, spans, there, back
+
+
+def ring_s(profile: Profile, cluster: Cluster, step: StepSettings, own: list[int], members: range) -> float:
+    """The closed form of a ring over the members, alone on its links."""
+    size, settings = len(members), step.synchronisation
+    gradient_bytes = settings.sent_bytes(sum(profile.layers[i].parameter_bytes for i in own), profile.dtype)
+    if size == 1 or not gradient_bytes or settings.collective != "ring" or not cluster.is_formula:
+        return 0.0
+    pairs = [(device, members[(k + 1) % size]) for k, device in enumerate(members)]
+    slowest = min(cluster.bandwidth_bytes_per_s(*pair) for pair in pairs)
+    return 2 * (size - 1) * (gradient_bytes / size / slowest + max(cluster.latency_s(*pair) for pair in pairs))
+
+
+def link_s(profile: Profile, cluster: Cluster, step: StepSettings, cut: StageCut) -> float:
+    """Seconds of the busiest link without a curve: a tensor crosses once to each group that reads it, and back."""
+    carried: dict[int, float] = defaultdict(float)
+    group, size = groups_of(profile, cut), cut.replicas
+    for source, readers in enumerate(profile.consumers):
+        sent = profile.layers[source].output_bytes / profile.batch_size * step.batch_size / size
+        for target in {group[reader] for reader in readers} - {group[source]}:
+            for k in range(size):
+                ends = size * group[source] + k, size * target + k
+                for link in (*cluster.route(*ends), *cluster.route(*ends[::-1])):
+                    carried[link] += sent
+    straight = [link for link in carried if cluster.links[link].curve is None]
+    return max((carried[link] / cluster.links[link].bandwidth_bytes_per_s for link in straight), default=0.0)
+
+
+@settings(max_examples=laws.examples(20, 400))
+@given(cases())
+def test_a_stage_keeps_its_states_and_what_is_in_flight(case: Case) -> None:
+    profile, _, step, schedule, drawn = case
+    needed = least_peak_bytes(profile, step, schedule, drawn)
+    for number, cut in enumerate(drawn):
+        stages = len(cut.stages.starts)
+        ends = [*cut.stages.starts, len(profile.layers)]
+        of_stages = []
+        for stage in range(stages):
+            own = profile.layers[ends[stage] : ends[stage + 1]]
+            flying = IN_FLIGHT[schedule](stages - stage, cut.microbatches) if schedule in IN_FLIGHT else 1
+            held = sum(layer.parameter_bytes for layer in own) * (2 + step.optimizer_state)
+            saved = sum(layer.saved_bytes for layer in own) / profile.batch_size * samples_of(step, cut) * flying
+            of_stages.append(held * (step.states == REPLICATED) + saved * (not step.recompute))
+        assert needed[number] == pytest.approx(max(of_stages), rel=EXACT)
+
+
+@settings(max_examples=laws.examples(30, 200))
+@given(
+    profiles(min_layers=3), clusters(min_workers=3), st.sampled_from(("gpipe", "1f1b")), st.integers(1, 2), st.data()
+)
+def test_cuts_within_memory_have_the_best_pace_of_those_that_fit(
+    profile: Profile, cluster: Cluster, schedule: str, count: int, data: st.DataObject
+) -> None:
+    """The first of them, and the limit is a power of 1.03 below the memory; the others need less and less."""
+    step, layers = StepSettings(batch_size=8), len(profile.layers)
+    costs = measured_costs(profile, cluster, 4, 2)
+    every = [
+        StageCut(stages=Stages(starts=(0, *starts), replicas=(1,) * count, pace_s=0.0), microbatches=2, groups=count)
+        for starts in combinations(range(1, layers), count - 1)
+    ]
+    needed = least_peak_bytes(profile, step, schedule, every).tolist()
+    memory_bytes = data.draw(st.sampled_from(needed)) + 1.0
+    limit = 1.03 ** floor(log(memory_bytes, 1.03))
+    paces = [pace_s(costs, cut) for cut, its in zip(every, needed, strict=True) if its <= limit]
+    found = list(
+        cuts_within(
+            memory_bytes,
+            profile,
+            step,
+            schedule,
+            [costs],
+            np.arange(layers + 1),
+            count=count,
+            replicas=1,
+            microbatches=2,
+        )
+    )
+    assert bool(found) == bool(paces and max(needed)) or not all(needed)
+    if found:
+        assert found[0].pace_s == pytest.approx(min(paces), rel=EXACT)
+        cuts = [replace(every[0], stages=stages) for stages in found]
+        its_needed = least_peak_bytes(profile, step, schedule, cuts).tolist()
+        assert len(found) <= 3 and its_needed[0] <= limit and its_needed == sorted(its_needed, reverse=True)
+        assert len({*its_needed}) == len(its_needed)
+
+
+def pace_s(costs: Costs, cut: StageCut) -> float:
+    ends = [*cut.stages.starts, costs.stage_s(0, 1).shape[0] - 1]
+    stages_s = [float(costs.stage_s(stage, 1)[ends[stage], ends[stage + 1]]) for stage in range(cut.groups)]
+    return max(*stages_s, *(float(costs.transfer_s(1)[stage, ends[stage]]) for stage in range(1, cut.groups)), 0.0)
