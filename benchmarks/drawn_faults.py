@@ -23,30 +23,31 @@ from typing import Any, TypeGuard
 ROOT = Path(__file__).resolve().parent.parent
 AREAS: dict[str, str] = {
     "simulator/lowering/costs": "costs typical_scaling scaling sample_work runtime_overheads closed_forms "
-    "recomputation",
+    "recomputation mixtures symmetry",
     "simulator/lowering/exchange": "exchange_bytes sharding_cases transformer_cases regions movement messages spatial "
-    "collectives experts megatron",
+    "collectives experts megatron local_search",
     "simulator/lowering/parameters": "parameter_states sharding_cases tied_parameters collectives closed_forms "
     "one_answer",
     "simulator/lowering/schedules": "schedules pipeline weight_stashing recomputation closed_forms",
     "simulator/lowering/symmetry": "symmetry one_answer parameter_states",
-    "simulator/lowering/tasks/rendezvous.py": "rendezvous",
+    "simulator/lowering/tasks/rendezvous.py": "rendezvous observed schedules",
     "simulator/lowering": "closed_forms surviving_faults schedules recomputation parameter_states launches "
     "launch_memory experts attention structure weight_stashing sharding_cases laws symmetry "
-    "megatron",
-    "simulator/report/memory.py": "memory_fit launch_memory surviving_faults recomputation result_laws",
+    "megatron sample_work collectives",
+    "simulator/report/memory.py": "memory_levels memory_fit launch_memory surviving_faults recomputation result_laws",
     "simulator/report/interval.py": "interval dashboard_intervals",
-    "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime",
+    "simulator/engine": "engines_agree surviving_faults network blocking noise launches runtime token_buckets",
     "partitioners/_plan_search.py": "search",
     "partitioners/_search": "local_search strongest layerwise hypergraph_strategy search",
     "partitioners/_judge": "strongest layerwise search local_search",
-    "partitioners/_stages": "pipeline block_layout parallel_plans balance megatron",
+    "partitioners/_stages": "stage_bounds pipeline block_layout parallel_plans balance megatron partitioners",
     "partitioners/_layerwise": "layerwise layerwise_costs",
     "partitioners/_grids": "grids stack_calibration model_command transformer_cases",
-    "traces/capture": "capture capture_recorded clocks capture_suite capture_ranks",
+    "traces/capture": "capture capture_recorded clocks capture_suite capture_ranks attention",
     "traces/calibrate": "calibrate to_accuracy collective_times runtime_overheads",
     "dashboard/state": "dashboard_store dashboard_clusters dashboard_cards dashboard_plans dashboard_desk "
-    "dashboard_figures dashboard_pages dashboard_configuration",
+    "dashboard_figures dashboard_pages dashboard_configuration dashboard_state dashboard_validation "
+    "dashboard_executions dashboard_drops",
 }
 """What faults are drawn from, the narrowest first, and the tests of its behaviour beside those that import it."""
 DIGESTS = ("golden", "pasted", "architecture", "names", "structure", "readme", "mutations", "screens", "browser")

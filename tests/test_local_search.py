@@ -20,14 +20,14 @@ from partitioners._search.judged_plan import Judged, LocalChange
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
 from partitioners._search.loads import LoadTables
 from partitioners._search.local_search import LocalSearch
-from partitioners._search.promises import promises_s
+from partitioners._search.promises import promises_s, steps_of_loads
 from partitioners._search.refinement import _improve
 from partitioners._search.window_bounds import Library, window_of
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.topologies import Wire, flat_switch
 from simulator.network.transfers import link_bytes
-from simulator.plan import Plan, Sharding
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.run import lowered, step_seconds
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Geometry, Profile, ScalingPoint
@@ -161,14 +161,14 @@ def chained_plan(devices: tuple[tuple[int, ...], ...], microbatches: int = 1) ->
 )
 @pytest.mark.parametrize("price_s", [0.0, PRICE_S])
 def test_a_chain_promises_its_step(devices: tuple[tuple[int, ...], ...], price_s: float) -> None:
-    """Of one micro-batch nothing overlaps but sums, of which the promise says what is left: it is the step."""
+    """Of one micro-batch nothing overlaps but sums, of which the promise says what is left: it is the step without the
+    price of an update."""
     profile, cluster = chain(4, parameter_bytes=10**5), star(4, bandwidth=1e8)
     runtime = Runtime(name="priced", task_overhead_s=price_s)
     plan = replace(chained_plan(devices), model=profile.model)
     tables = LoadTables(profile, cluster, runtime)
-    assert promises_s(tables, tables.of(plan), [1])[0] == pytest.approx(
-        step_seconds(profile, cluster, plan, runtime), rel=0.01
-    )
+    promised_s = promises_s(tables, tables.of(plan), [1])[0]
+    assert promised_s + price_s == pytest.approx(step_seconds(profile, cluster, plan, runtime), rel=1e-9)
 
 
 @settings(max_examples=laws.examples(20, 50), deadline=None)
@@ -321,3 +321,42 @@ def test_layers_that_take_no_time_promise_nothing_to_divide_by(microbatches: int
     profile, cluster = small_networks.chain([0.0, 0.0, 0.0]), flat_switch(2, Wire(bandwidth_bytes_per_s=1e9))
     plan = planned("hypergraph", profile, cluster, batch_size=8, microbatches=microbatches)
     assert step_seconds(profile, cluster, plan) == 0.0
+
+
+@settings(max_examples=laws.examples(30, 200))
+@given(st.data(), st.integers(1, 3), st.integers(0, 3), st.sampled_from([1, 2, 4]))
+def test_a_step_is_its_first_micro_batch_and_what_each_other_one_adds(
+    data: st.DataObject, devices: int, links: int, base: int
+) -> None:
+    """Of devices: seconds that follow the size of a micro-batch, and those that do not; of links: of a whole step."""
+    number = st.integers(0, 9).map(float)
+    sizes = data.draw(st.lists(number, min_size=2 * devices + links, max_size=2 * devices + links))
+    sums = data.draw(st.lists(number, min_size=links, max_size=links))
+    chain_s, exposed_s, counts = data.draw(number), data.draw(number), [1, 2, 4]
+    plan = Plan(model="any", batch_size=4, microbatches=base, placements={})
+    rows = np.array([sizes]), np.array([sums]).reshape(1, links)
+    got = steps_of_loads(*rows, np.full(3, chain_s), np.full(3, exposed_s), plan, counts)[0]
+    for step_s, count in zip(got.tolist(), counts, strict=True):
+        busiest_s = max(sizes[d] * base / count + sizes[devices + d] for d in range(devices))
+        each_s = max(busiest_s, max(sums, default=0.0) / count)
+        alone_s = max((sizes[2 * devices + i] + sums[i] for i in range(links)), default=0.0)
+        assert step_s == pytest.approx(max(max(chain_s, busiest_s) + (count - 1) * each_s + exposed_s, alone_s))
+
+
+@pytest.mark.parametrize("devices", [((0, 1, 2, 3),) * 4, ((0, 1),) * 2 + ((2, 3),) * 2, ((0,), (1,), (2, 3), (2, 3))])
+@pytest.mark.parametrize("overlap", [True, False])
+def test_promises_do_not_depend_on_the_micro_batches_of_the_loads(
+    devices: tuple[tuple[int, ...], ...], overlap: bool
+) -> None:
+    """Layers whose seconds follow their samples: loads of 1, 2 and 4 micro-batches promise the same for each number."""
+    profile, cluster = chain(4, parameter_bytes=10**5), star(4, bandwidth=1e8)
+    tables = LoadTables(profile, cluster, IDEAL)
+    for bucket_bytes in (0, 25 * 2**20):
+        synchronisation = Synchronisation(overlap=overlap, bucket_bytes=bucket_bytes)
+        of_each = [
+            promises_s(tables, tables.of(replace(plan, synchronisation=synchronisation)), [1, 2, 4])
+            for count in (1, 2, 4)
+            for plan in [replace(chained_plan(devices, count), model=profile.model)]
+        ]
+        for other in of_each[1:]:
+            assert other.tolist() == pytest.approx(of_each[0].tolist(), rel=1e-9)

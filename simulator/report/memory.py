@@ -79,7 +79,7 @@ def _changes(graph: TaskGraph, timeline: Timeline, ahead: bool = False) -> tuple
 def launched_s(graph: TaskGraph, timeline: Timeline) -> Floats:
     """When the host of each compute task has launched it, see `TaskGraph`; the start of every other, shape (tasks,)."""
     done_s, depth = timeline.start_s.copy(), graph.launch_depth
-    compute = np.flatnonzero(graph.route < 0)
+    compute = np.flatnonzero(~graph.is_transfer)
     order = compute[np.lexsort((compute, timeline.start_s[compute], graph.device[compute]))]
     for tasks in np.split(order, np.flatnonzero(np.diff(graph.device[order])) + 1):
         launch_s, start_s = graph.launch_s[tasks], timeline.start_s[tasks]
@@ -92,7 +92,7 @@ def launched_s(graph: TaskGraph, timeline: Timeline) -> Floats:
 
 def _changing(graph: TaskGraph) -> tuple[Ints, Ints, Ints, Floats]:
     """Tasks at whose end memory is given back, tasks at whose start it is taken; of both the device and the bytes."""
-    own = np.flatnonzero((graph.device >= 0) & ((graph.allocated_bytes > 0) | (graph.freed_bytes > 0)))
+    own = np.flatnonzero(graph.allocated_bytes + graph.freed_bytes)
     back = graph.allocation_bytes < 0
     task, device, size = graph.allocation_task, graph.allocation_device, graph.allocation_bytes
     change = [size[back], -graph.freed_bytes[own], graph.allocated_bytes[own], size[~back]]
@@ -107,7 +107,7 @@ def _readers(graph: TaskGraph) -> tuple[Ints, Ints]:
     taken = graph.allocation_bytes >= 0
     filling, devices = graph.allocation_task[taken], len(graph.static_bytes)
     waits = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
-    own = graph.route[waits] < 0
+    own = ~graph.is_transfer[waits]
     fills = graph.dependencies[own] * devices + graph.device[waits[own]]
     keys, first = np.unique(fills, return_index=True)  # tasks stand in order, so that the first is the earliest
     wanted = filling * devices + graph.allocation_device[taken]
