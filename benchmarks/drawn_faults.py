@@ -6,7 +6,8 @@
     dropped terms   one of two operands, one argument of min or max
     swapped         the first two arguments of a call; min and max
 
-What a message says is left alone: errors, docstrings, annotations; and what only guards: assertions, a strict `zip`.
+What a message says is left alone: errors, docstrings, annotations; what only guards: assertions, a strict `zip`; and
+calls whose arguments may as well be swapped.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ AREAS: dict[str, str] = {
     "partitioners/_stages": "stage_bounds pipeline block_layout parallel_plans balance megatron partitioners",
     "partitioners/_layerwise": "layerwise layerwise_costs",
     "partitioners/_grids": "grids stack_calibration model_command transformer_cases",
-    "traces/capture": "capture capture_recorded clocks capture_suite capture_ranks attention",
+    "traces/capture": "capture_geometry capture capture_recorded clocks capture_suite capture_ranks attention",
     "traces/calibrate": "calibrate to_accuracy collective_times runtime_overheads",
     "dashboard/state": "dashboard_store dashboard_clusters dashboard_cards dashboard_plans dashboard_desk "
     "dashboard_figures dashboard_pages dashboard_configuration dashboard_state dashboard_validation "
@@ -52,7 +53,9 @@ AREAS: dict[str, str] = {
 """What faults are drawn from, the narrowest first, and the tests of its behaviour beside those that import it."""
 DIGESTS = ("golden", "pasted", "architecture", "names", "structure", "readme", "mutations", "screens", "browser")
 """Words in the names of tests that notice any change, or take a browser; none of them counts."""
-LEFT_ALONE = frozenset({"isinstance", "issubclass", "getattr", "cast", "field", "print", "Random"})
+LEFT_ALONE = frozenset(
+    {"isinstance", "issubclass", "getattr", "cast", "field", "print", "Random", "array_equal", "gcd"}
+)
 _EXCHANGED = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "/", ast.And: "or", ast.Or: "and",
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",

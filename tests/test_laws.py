@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
 
 from simulator.cluster import Cluster
+from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.transfers import link_bytes, link_weights, uncontended_s
@@ -69,6 +71,28 @@ def a_device_runs_one_task_at_a_time(done: Run, profile: Profile, cluster: Clust
         order = tasks[np.lexsort((timeline.end_s[tasks], timeline.start_s[tasks]))]
         assert (timeline.end_s[order[:-1]] <= timeline.start_s[order[1:]]).all()
         assert timeline.end_s[tasks] - timeline.start_s[tasks] == pytest.approx(graph.seconds[tasks], abs=1e-15)
+
+
+@law
+def every_shard_has_its_passes_on_its_device(done: Run, profile: Profile, cluster: Cluster) -> None:
+    """A forward and a backward pass of each micro-batch, forward with the seconds of its samples."""
+    graph, plan, seen = done.graph, done.plan, Counter[tuple[int, int, int, int]]()
+    for task in np.flatnonzero(np.isin(graph.kind, (Kind.FORWARD, Kind.BACKWARD))).tolist():
+        layer, shard, kind = profile.layers[graph.layer[task]], int(graph.shard[task]), int(graph.kind[task])
+        sharding = plan.placements[layer.name]
+        assert graph.device[task] == sharding.devices[shard]
+        seen[int(graph.layer[task]), shard, int(graph.microbatch[task]), kind] += 1
+        samples, others = divmod(plan.microbatch_size, sharding.degrees[0])
+        if kind == Kind.FORWARD and not others and sharding.shape == (sharding.degrees[0], 1, 1, 1, 1, 1):
+            forward_s, _ = shard_seconds(profile, layer, samples)
+            assert graph.seconds[task] == pytest.approx(forward_s / cluster.speeds[graph.device[task]])
+    assert seen == Counter(
+        (i, shard, microbatch, kind)
+        for i, layer in enumerate(profile.layers)
+        for shard in range(len(plan.placements[layer.name].devices))
+        for microbatch in range(plan.microbatches)
+        for kind in (int(Kind.FORWARD), int(Kind.BACKWARD))
+    )
 
 
 @law

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
+from small_networks import chain, switched
 
 from simulator.cluster import Cluster, Device
 from simulator.memory_fit import BORDER
 from simulator.parameter_states import REPLICATED, ParameterStates
-from simulator.plan import Plan
+from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.memory import launched_s, most_bytes, peak_bytes, usage, verdict
 from simulator.run import run
 from simulator.runtime import Runtime
@@ -116,3 +117,35 @@ def test_a_verdict_is_of_the_fullest_device(drawn: list[tuple[int, int, int | No
         worst = shares.index(fullest)
         assert f" d{worst} needs {format_bytes(peaks[worst])} of {format_bytes(drawn[worst][2] or 0)}" in words
         assert ("mostly saved activations" in words) == (drawn[worst][0] <= drawn[worst][1])
+
+
+@settings(max_examples=laws.examples(15, 60))
+@given(st.integers(2, 4), st.lists(st.integers(1, 9), min_size=2, max_size=4), st.booleans(), st.integers(1, 3))
+def test_gathered_parameters_are_held_beside_a_share_of_them(
+    devices: int, sizes: list[int], kept: bool, microbatches: int
+) -> None:
+    """ZeRO-3: of each layer what others hold, taken for the forward and again for the backward pass, or once for both,
+    and given back after."""
+    layers = tuple(
+        replace(layer, parameter_bytes=1200 * size)
+        for layer, size in zip(chain([1.0] * len(sizes)).layers, sizes, strict=True)
+    )
+    profile = replace(chain([1.0] * len(sizes)), layers=layers)
+    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    plan = Plan(
+        model=profile.model,
+        batch_size=12 * microbatches,
+        microbatches=microbatches,
+        placements=dict.fromkeys((layer.name for layer in layers), sharding),
+        states=ParameterStates(stage=3, keep_gathered=kept),
+        synchronisation=Synchronisation(bucket_bytes=0),
+    )
+    graph = run(profile, switched([1.0] * devices), plan).graph
+    gathered = graph.kind[graph.allocation_task] == Kind.PARAMETERS
+    own = sorted(1200 * size * (devices - 1) / devices for size in sizes)
+    for device in range(devices):
+        here = graph.allocation_bytes[graph.allocation_device == device]
+        taken = graph.allocation_bytes[(graph.allocation_device == device) & gathered]
+        times = len(taken) // len(own)
+        assert sorted(taken.tolist()) == pytest.approx(sorted(own * times)) and here.sum() == pytest.approx(0.0)
+        assert times == (1 if kept else 2) * microbatches
