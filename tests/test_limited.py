@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.iopddl import ContestInstance, Contraction
 from partitioners._layerwise.elimination import least_sum
-from partitioners._layerwise.limited import LimitedSearch
+from partitioners._layerwise.limited import LimitedSearch, Prices
 from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.messages import MessagePassing
 from simulator.taskgraph import Floats
@@ -67,13 +67,54 @@ def test_the_search_finds_the_optimum_of_small_graphs(seed: int) -> None:
     every = list(np.ndindex(*(len(cost) for cost in graph[0])))
     least = min((total(graph, each) for each in every if fits(held, memory.limit_bytes, each)), default=inf)
     search = LimitedSearch(*graph, memory)
-    for _ in range(200):
+    for number in range(200):
         search.move()
+        if number >= 20 and search.cost == least:
+            break
     assert search.cost == least
     assert search.bound <= least * (1 + 1e-9)
     if search.best is not None:
         assert total(graph, tuple(search.best)) == least
         assert fits(held, memory.limit_bytes, tuple(search.best))
+
+
+def test_prices_go_the_way_of_what_is_held_beyond_the_limit() -> None:
+    """From the best ones so far, as far as the target is above their bound: further after a success, less far after
+    five failures; a price of nothing stays where less than the limit is held."""
+    prices, target = Prices(center=np.array([1.0, 0.0]), trial=np.array([2.0, 0.0])), 15.0
+    prices.step(5.0, np.array([1.0, -1.0]), target)
+    assert (prices.bound, prices.center.tolist(), prices.stride) == (5.0, [2.0, 0.0], pytest.approx(0.33))
+    assert prices.trial.tolist() == pytest.approx([2.0 + 0.33 * 10, 0.0])
+    lately = np.array([1.0, -1.0])
+    for failures, excess in enumerate(([0.0, 1.0], [1.0, 0.0], [-2.0, 4.0], [-2.0, 1.0], [-9.0, 1.0]), start=1):
+        lately = 0.2 * np.array(excess) + 0.8 * lately
+        prices.step(4.0, np.array(excess), target)
+        stride = 0.33 if failures < 5 else 0.33 * 0.66
+        way = np.array([lately[0], max(lately[1], 0.0)])
+        length = stride * 10 / (way**2).sum()
+        assert (prices.bound, prices.center.tolist(), prices.stride) == (5.0, [2.0, 0.0], pytest.approx(stride))
+        assert prices.trial.tolist() == pytest.approx(np.maximum(prices.center + length * way, 0.0).tolist())
+    prices.stride = 1.9
+    prices.step(6.0, np.array([0.0, 0.0]), target)
+    assert prices.stride == 2.0 and prices.failed == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_prices_are_raised_until_choices_fit(seed: int) -> None:
+    """Nodes that all hold something at one time: they fit once each holds its least, if that fits together."""
+    rng = np.random.default_rng(seed)
+    nodes, _ = random_graph(rng, 5, edges=0.0)
+    sizes = [rng.integers(1, 20, len(cost)).astype(float) for cost in nodes]
+    held = [Holding(scope=(node,), first=2, last=4, sizes_bytes=size) for node, size in enumerate(sizes)]
+    least_bytes = sum(float(size.min()) for size in sizes)
+    for limit_bytes in (least_bytes - 1, least_bytes, least_bytes + 9):
+        search = LimitedSearch(nodes, {}, Memory(held, limit_bytes))
+        search._climb()
+        search.best, search.cost = None, inf
+        search._make_fit()
+        assert (search.best is not None) == (limit_bytes >= least_bytes)
+        if search.best is not None:
+            assert fits(held, limit_bytes, tuple(search.best)) and search.cost == total((nodes, {}), tuple(search.best))
 
 
 def test_the_same_seed_makes_the_same_moves() -> None:
@@ -82,7 +123,7 @@ def test_the_same_seed_makes_the_same_moves() -> None:
     _, memory = random_memory(rng, graph)
     searches = [LimitedSearch(*graph, memory, seed=3) for _ in range(2)]
     for search in searches:
-        for _ in range(30):
+        for _ in range(12):
             search.move()
     assert (searches[0].best, searches[0].bound) == (searches[1].best, searches[1].bound)
 

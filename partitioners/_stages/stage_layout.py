@@ -91,7 +91,7 @@ class StageLayout:
     carried_bytes: Floats
     carried_row: Ints
     rings: Rings | None
-    kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    kept: Kept = field(default_factory=Kept, repr=False)
 
 
 def stage_layout(
