@@ -40,7 +40,7 @@ def reached(call: Callable[..., Any], shape: tuple[int, ...], at: tuple[int, ...
         generator = torch.Generator().manual_seed(number)
         value = torch.rand(shape, generator=generator, dtype=torch.float64).requires_grad_()
         (gradient,) = torch.autograd.grad(call(value)[(0, *at)], value)
-        places |= {tuple(place) for place in gradient[0].nonzero().tolist()}
+        places |= {tuple(cell) for cell in gradient[0].nonzero().tolist()}
     return places
 
 
@@ -97,10 +97,10 @@ def test_windows_are_what_gradients_reach(window: tuple[Callable[..., Any], str,
         _, geometry = described(call, value)
     output = call(value)
     at = tuple(data.draw(st.integers(0, size - 1)) for size in output.shape[1:])
-    needs, found = said(geometry, shape, output.shape[1], at), reached(call, (1, *shape), at, tries)
-    assert found <= needs
+    needs, shown = said(geometry, shape, output.shape[1], at), reached(call, (1, *shape), at, tries)
+    assert shown <= needs
     if geometry.kernel is not None or (kind == "adaptive" and output.shape[2:] == (1, 1)):
-        assert found == needs
+        assert shown == needs
 
 
 @pytest.mark.parametrize("call", [functional.max_pool2d, functional.avg_pool2d])

@@ -43,12 +43,12 @@ def test_the_longest_repeat_is_that_which_shortens_the_most(marks: list[str], lo
         if first + period * times <= len(marks)
         and marks[first : first + period * times] == marks[first : first + period] * times
     ]
-    found = longest_repeat(marks, longest)
-    assert (found is None) == (not every)
-    if found:
+    run_of = longest_repeat(marks, longest)
+    assert (run_of is None) == (not every)
+    if run_of:
         saved = [(times - 1) * period for _, period, times in every]
-        assert found in every and (found[2] - 1) * found[1] == max(saved)
-        assert found[1] == min(period for (_, period, times) in every if (times - 1) * period == max(saved))
+        assert run_of in every and (run_of[2] - 1) * run_of[1] == max(saved)
+        assert run_of[1] == min(period for (_, period, times) in every if (times - 1) * period == max(saved))
 
 
 @settings(max_examples=laws.examples(20, 200))

@@ -229,7 +229,7 @@ def test_cuts_within_memory_have_the_best_pace_of_those_that_fit(
     memory_bytes = data.draw(st.sampled_from(needed)) + 1.0
     limit = 1.03 ** floor(log(memory_bytes, 1.03))
     paces = [pace_s(costs, cut) for cut, its in zip(every, needed, strict=True) if its <= limit]
-    found = list(
+    within = list(
         cuts_within(
             memory_bytes,
             profile,
@@ -242,12 +242,12 @@ def test_cuts_within_memory_have_the_best_pace_of_those_that_fit(
             microbatches=2,
         )
     )
-    assert bool(found) == bool(paces and max(needed)) or not all(needed)
-    if found:
-        assert found[0].pace_s == pytest.approx(min(paces), rel=EXACT)
-        cuts = [replace(every[0], stages=stages) for stages in found]
+    assert bool(within) == bool(paces and max(needed)) or not all(needed)
+    if within:
+        assert within[0].pace_s == pytest.approx(min(paces), rel=EXACT)
+        cuts = [replace(every[0], stages=stages) for stages in within]
         its_needed = least_peak_bytes(profile, step, schedule, cuts).tolist()
-        assert len(found) <= 3 and its_needed[0] <= limit and its_needed == sorted(its_needed, reverse=True)
+        assert len(within) <= 3 and its_needed[0] <= limit and its_needed == sorted(its_needed, reverse=True)
         assert len({*its_needed}) == len(its_needed)
 
 
@@ -269,9 +269,9 @@ def test_numbers_of_stages_replicas_and_micro_batches_that_are_tried() -> None:
         for replicas in (1, 2, 4, 8)
     }
     for replicas, of in tried.items():
-        for count, found in of.items():
+        for count, numbers in of.items():
             limits = [2**k for k in range(8) if 2**k <= 4 * count]
-            assert found == {
+            assert numbers == {
                 max(m for m in range(1, most + 1) if 96 % m == 0 and 96 // m >= replicas) for most in limits
             }
     alone = stage_cuts(profile, star(20), step, "gpipe", replicated=False, pipelined=False)
