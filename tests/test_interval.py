@@ -12,6 +12,7 @@ from plans import planned
 
 from simulator import files
 from simulator.cluster import AchievedShare, Cluster
+from simulator.language_models.accelerators import sheet_of
 from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack, stack_for
@@ -136,3 +137,15 @@ def test_a_card_is_as_sure_as_what_was_published_of_its_kind_or_of_the_next(monk
     monkeypatch.setattr("simulator.report.evidence.known_evidence", lambda: known)
     assert evidence_of(profile) == known.pop("calibrated")
     assert evidence_of(profile) == known["same gpu"]
+
+
+@pytest.mark.parametrize(("accelerator", "uncertain"), [("h100", False), ("b200", True)])
+def test_what_a_sheet_leaves_uncertain_is_a_cause_of_modelled_profiles_alone(accelerator: str, uncertain: bool) -> None:
+    stack = replace(read_stack("nanotron-h100"), accelerator=accelerator)
+    modelled = modelled_profile(read_card("gpt2"), stack)
+    measured = replace(modelled, software={})
+    report, sheet = report_of(modelled, PAIR), sheet_of(modelled.device)
+    assert sheet is not None and bool(sheet.uncertainty) == uncertain
+    above_s = sheet.uncertainty * report.step_s
+    assert step_interval(report, modelled, PAIR).parts.get("gpu") == ((above_s, above_s) if uncertain else None)
+    assert "gpu" not in step_interval(report, measured, PAIR).parts
