@@ -207,8 +207,9 @@ _Sent = tuple[list[CollectiveTask], list[int]]
 
 
 def _follow(builder: GraphBuilder, plan: Plan, sent: _Sent, before: _Sent) -> None:
-    """Let a bucket leave after the one before it."""
-    if collectives.load(plan.synchronisation.collective).updates_on_server:
+    """Let a bucket leave after the one before it; terms that other devices need are summed without a server."""
+    alike = [step.route for step in sent[0]] == [step.route for step in before[0]]
+    if alike and collectives.load(plan.synchronisation.collective).updates_on_server:
         builder.depend(sent[1], before[1])
         return
     last = {device: task for step, task in zip(*before, strict=True) for device in step.delivers}
