@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simulator import file_gate
 from simulator.cli import main
 from simulator.errors import InputError, UnknownNameError
-from simulator.exports.launch import LAUNCHED, launch_command, pinned
+from simulator.exports.launch import LAUNCHED, launch_command, launched_by, pinned
 from simulator.exports.megatron import layout
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.grids import candidate_grids
@@ -106,6 +106,22 @@ def test_every_degree_stands_where_the_runtime_reads_it(
 ) -> None:
     text = launch_command(runtime, read_card(card), grid)
     assert [option for option in options if option not in text] == []
+
+
+def test_the_first_runtime_that_can_run_a_grid_launches_it() -> None:
+    """Megatron-LM's FSDP shares out no experts and torchtitan's ZeRO no stage 1; the first says why where none can."""
+    shared = TrainingGrid(data=8, expert=4, zero_stage=3)
+    for card, grid, runtime in (
+        ("qwen3-30b-a3b", replace(shared, zero_stage=1), "megatron"),
+        ("qwen3-30b-a3b", shared, "torchtitan"),
+        ("llama3-8b", TrainingGrid(data=8, zero_stage=3), "fsdp2"),
+    ):
+        expected = runtime, launch_command(runtime, read_card(card), grid)
+        assert launched_by(read_card(card), grid, "h100") == expected
+    with pytest.raises(InputError, match="shards dense blocks"):
+        launched_by(read_card("mixtral-8x7b"), shared, "h100")
+    with pytest.raises(InputError, match="shards dense blocks"):
+        launched_by(read_card("qwen3-30b-a3b"), shared, "h100", runtime="megatron")
 
 
 def test_uneven_stages_are_laid_out() -> None:

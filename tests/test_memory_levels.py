@@ -147,5 +147,7 @@ def test_gathered_parameters_are_held_beside_a_share_of_them(
         here = graph.allocation_bytes[graph.allocation_device == device]
         taken = graph.allocation_bytes[(graph.allocation_device == device) & gathered]
         times = len(taken) // len(own)
-        assert sorted(taken.tolist()) == pytest.approx(sorted(own * times)) and here.sum() == pytest.approx(0.0, abs=1e-6)
+        assert sorted(taken.tolist()) == pytest.approx(sorted(own * times)) and here.sum() == pytest.approx(
+            0.0, abs=1e-6
+        )
         assert times == (1 if kept else 2) * microbatches

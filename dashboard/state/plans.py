@@ -25,7 +25,7 @@ from dashboard.state.worker_process import NotStartedError, WorkerProcess, proce
 from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, ShardscopeError
-from simulator.exports.launch import launch_command
+from simulator.exports.launch import launched_by
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import default_batch
 from simulator.language_models.training_stack import stack_for
@@ -223,8 +223,7 @@ def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
         expert_tensor=grid.expert_tensor, **{name: getattr(grid, name) for name in DEGREES},
     )  # fmt: skip
     try:
-        runtime = "megatron" if grid.strategy == "megatron" else "fsdp2"
-        command = launch_command(runtime, each.card, grid, accelerator, each.plan)
+        _, command = launched_by(each.card, grid, accelerator, each.plan)
     except InputError as error:
         command = f"# no command: {error}"
     return {

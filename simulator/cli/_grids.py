@@ -154,17 +154,16 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], accelerator: str) -> str:
-    """How to launch the best grid that `runtime` (None: the one for its strategy) can run.
+    """How to launch the best grid that `runtime` (None: one for its strategy) can run.
 
     Raises InputError where the runtime asked for can run none.
     """
-    from simulator.exports.launch import launch_command
+    from simulator.exports.launch import launched_by
 
     refusal: InputError | None = None
     for each in runs:
-        named = runtime or ("megatron" if each.grid.strategy == "megatron" else "fsdp2")
         try:
-            command = launch_command(named, card, each.grid, accelerator, each.plan)
+            named, command = launched_by(card, each.grid, accelerator, each.plan, runtime)
         except InputError as error:
             refusal = refusal or error
             continue

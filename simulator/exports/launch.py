@@ -7,6 +7,7 @@ Data, checkpoints, learning rate and logging are left to the user.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -38,6 +39,10 @@ def pinned(runtime: str) -> Pinned:
 
 LAUNCHED = ("megatron", "nanotron", "torchtitan", "fsdp2")
 """The runtimes that train a card."""
+RUNTIMES: Mapping[str, tuple[str, ...]] = {
+    "megatron": ("megatron", "torchtitan", "nanotron"), "fsdp": ("fsdp2",), "data": ("fsdp2",),
+}  # fmt: skip
+"""By the strategy that places a grid, which of them is asked first, and which where that cannot run it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,22 @@ def launch_command(
     command: str = module.command(launch)
     version = f"# {pinned(runtime).runtime} {pinned(runtime).version}\n" if runtime != "fsdp2" else ""
     return version + command + "".join(f"\n# not as planned: {line}" for line in module.otherwise(launch))
+
+
+def launched_by(
+    card: ModelCard, grid: TrainingGrid, accelerator: str, plan: Plan | None = None, runtime: str | None = None
+) -> tuple[str, str]:
+    """(runtime, command) of the first runtime for the grid's strategy that can run it, or of `runtime` alone.
+
+    Raises InputError where none can: what the first of them says.
+    """
+    refusals: list[InputError] = []
+    for name in (runtime,) if runtime else RUNTIMES[grid.strategy]:
+        try:
+            return name, launch_command(name, card, grid, accelerator, plan)
+        except InputError as error:
+            refusals.append(error)
+    raise refusals[0]
 
 
 def stage_blocks(card: ModelCard, plan: Plan) -> tuple[int, ...]:
