@@ -64,6 +64,7 @@ class GridBounds:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
         self._passes: dict[tuple[TrainingGrid, int, bool], PassSeconds] = {}
         self._blocks: dict[tuple[int, str], list[list[int]]] = {}
+        self._repeated: dict[tuple[int, int], Profile] = {}
 
     def bound(self, grid: TrainingGrid, *, simulated: bool = True) -> Bound:
         """Of `grid`. simulated: otherwise a block adds its compute alone, which is known sooner and bounds no memory
@@ -136,10 +137,17 @@ class GridBounds:
         return of_blocks, ends * before, ends * behind
 
     def _links_s(self, grid: TrainingGrid) -> float:
-        layers = self._profile.layers
-        routed = sum(layer.parameter_bytes for layer in layers if layer.routing)
-        dense = sum(layer.parameter_bytes for layer in layers) - routed
-        return least_link_s(grid, self._stack.states(grid.zero_stage), self._cluster, dense, routed)
+        states = self._stack.states(grid.zero_stage)
+        return least_link_s(grid, states, self._cluster, self._dense_bytes, self._routed_bytes)
+
+    @cached_property
+    def _routed_bytes(self) -> int:
+        """Of the parameters of all experts."""
+        return sum(layer.parameter_bytes for layer in self._profile.layers if layer.routing)
+
+    @cached_property
+    def _dense_bytes(self) -> int:
+        return self._profile.parameter_bytes - self._routed_bytes
 
     def _parameters_of(self, block: int) -> tuple[int, int]:
         """Bytes of all parameters of a block, and of its experts."""
@@ -228,7 +236,9 @@ class GridBounds:
     def _of_blocks(self, alone: TrainingGrid, kind: int, count: int) -> tuple[Profile, Plan, TrainingStack]:
         """So many blocks of a kind as a network of their own, their plan, and the stack without launches."""
         stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
-        profile = _repeated(self._profile, self._first_of_kind[kind], count)
+        if (kind, count) not in self._repeated:  # one profile for all grids, with which what plans cost is kept
+            self._repeated[kind, count] = _repeated(self._profile, self._first_of_kind[kind], count)
+        profile = self._repeated[kind, count]
         return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack
 
     def _computed_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
