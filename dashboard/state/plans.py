@@ -41,19 +41,9 @@ GONE_S = 20.0
 SHOWN_S = 0.4
 """Seconds between two states of a ranking that are told of."""
 KEPT = 8
-_FREE = (
-    "microbatches",
-    "schedule",
-    "zero_stage",
-    "shard_group",
-    "recomputation",
-    "plan",
-    *DEGREES,
-    "expert_tensor",
-    "chunks",
-)
-_SPLIT = ("strategy", *DEGREES, "expert_tensor", "chunks", "recomputation", "shard_group")
+_SPLIT = (*DEGREES, "expert_tensor", "chunks", "recomputation", "shard_group")
 """Of a row, as the configuration has them that it opens."""
+_FREE = ("microbatches", "schedule", "zero_stage", "plan", *_SPLIT)
 """Fields of a configuration that a ranking chooses itself, beside the strategy."""
 Row = dict[str, Any]
 Tell = Callable[[Callable[[], "Ranked"]], None]
@@ -255,7 +245,7 @@ def _choice_row(
 def _row(opened: Configuration, plan: Plan, report: Report, interval: StepInterval) -> Row:
     low_s, high_s = (interval.low_s, interval.high_s) if interval.parts else (None, None)
     return {
-        **{name: getattr(opened, name) for name in _SPLIT},
+        **{name: getattr(opened, name) for name in ("strategy", *_SPLIT)},
         "zero_stage": plan.states.stage, "micro": f"{plan.microbatches}", "command": "", "query": opened.query(),
         "per_device_per_s": report.samples_per_s / opened.devices, "limited": str(report.bottleneck),
         "step_s": report.step_s, "step_low_s": low_s, "step_high_s": high_s, "fit": report.fit, "fits": report.fits,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from operator import add
 from typing import Any
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.link_bounds import least_link_s
+from partitioners._grids.repeated_block import block_number, repeated_block
 from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
 from simulator.language_models.model_card import ModelCard
@@ -237,7 +238,7 @@ class GridBounds:
         """So many blocks of a kind as a network of their own, their plan, and the stack without launches."""
         stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
         if (kind, count) not in self._repeated:  # one profile for all grids, with which what plans cost is kept
-            self._repeated[kind, count] = _repeated(self._profile, self._first_of_kind[kind], count)
+            self._repeated[kind, count] = repeated_block(self._profile, self._first_of_kind[kind], count)
         profile = self._repeated[kind, count]
         return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack
 
@@ -274,43 +275,3 @@ _NO_LAUNCHES: dict[str, Any] = {
     "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s": 0.0, "update_launch_s": 0.0,
     "step_overhead_s": 0.0,
 }  # fmt: skip
-
-
-def _repeated(profile: Profile, block: int, count: int) -> Profile:
-    """One block of a card's profile so many times, with what stands before and behind all of them; no parameters."""
-    layers = profile.layers
-    first = next(layer for layer in layers if block_number(layer.name) == 0)
-    [last] = layers[profile.index["norm"]].inputs
-    *_, end = last.split(".", 2)
-
-    def of(layer: Layer, copy: int) -> Layer:
-        """A layer of the block in a copy of it."""
-        begins = first.inputs if copy == 0 else (f"blocks.{copy - 1}.{end}",)
-
-        def named(name: str) -> str:
-            return name.replace(f".{block}.", f".{copy}.", 1)
-
-        inputs = (begins if block_number(name) != block else (named(name),) for name in layer.inputs)
-        aligned = tuple(map(named, layer.geometry.aligned_inputs))
-        return replace(
-            layer,
-            name=named(layer.name),
-            inputs=tuple(chain.from_iterable(inputs)),
-            geometry=replace(layer.geometry, aligned_inputs=aligned),
-        )
-
-    around = [layer for layer in layers if block_number(layer.name) < 0]
-    behind = around.index(layers[profile.index["norm"]])
-    around[behind] = replace(around[behind], inputs=(f"blocks.{count - 1}.{end}",))
-    of_block = [layer for layer in layers if block_number(layer.name) == block]
-    copies = [of(layer, copy) for copy in range(count) for layer in of_block]
-    kept = (*around[:behind], *copies, *around[behind:])
-    return replace(
-        profile,
-        layers=tuple(replace(layer, parameter_bytes=0, update_s=0.0, accumulate_s=0.0, tied_to=()) for layer in kept),
-    )
-
-
-def block_number(name: str) -> int:
-    """Of a card's layer the number of its block, -1 outside of blocks."""
-    return int(name.split(".")[1]) if name.startswith("blocks.") else -1
