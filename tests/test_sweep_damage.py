@@ -13,11 +13,8 @@ import pytest
 from command_line import shardscope
 from small_networks import chain
 
-import partitioners
 from benchmarks.mutations import mutated_bytes
 from simulator import files
-from simulator.sweep.evaluate import SweepContext, make_plan
-from simulator.sweep.inputs import load_inputs
 from simulator.sweep.results_table import FILE
 
 SWEEP = """schema: 1
@@ -135,26 +132,3 @@ def test_bytes_at_random(swept: Path, folder: Path, capsys: pytest.CaptureFixtur
             assert (code, err) == (0, "") or (code, out, err.count("\n")) == (2, "", 1)
             refused += code > 0
     assert refused > 60
-
-
-def test_a_plan_that_was_kept_and_is_damaged_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In this process: workers of a sweep are started afresh, and keep what takes long alone."""
-    monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
-    files.write_profile(chain([0.1, 0.2, 0.3]), tmp_path / "chain.json")
-    values = {
-        "profile": str(tmp_path / "chain.json"),
-        "cluster": "cpu-1g",
-        "devices": 2,
-        "strategy": "data",
-        "batch_size": 8,
-    }
-    plans = tmp_path / "plans"
-    plans.mkdir()
-    inputs = load_inputs([values])
-    context = SweepContext(inputs=inputs, make_plan=partitioners.make_plan, version="", plans=plans)
-    plan = make_plan(context, values)
-    (kept,) = plans.iterdir()
-    whole = kept.read_bytes()
-    assert make_plan(context, values) == plan and kept.read_bytes() == whole
-    kept.write_bytes(whole[:40])
-    assert make_plan(context, values) == plan and kept.read_bytes() == whole

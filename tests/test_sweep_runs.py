@@ -30,7 +30,7 @@ from simulator.network.catalogue import read_cluster
 from simulator.plan import StepSettings
 from simulator.run import _lowered, run
 from simulator.sweep.engines import Dask, Processes
-from simulator.sweep.evaluate import PointResult, SweepContext, evaluate, make_plan
+from simulator.sweep.evaluate import PointResult, SweepContext, evaluate
 from simulator.sweep.inputs import load_inputs
 from simulator.sweep.points import Point, Points, expand
 from simulator.sweep.results_table import ResultsTable, read_only
@@ -60,8 +60,8 @@ def ignore(results: list[PointResult], pace: Pace) -> None:
     """Watch nothing."""
 
 
-def context(points: Points, plans: Path | None = None) -> SweepContext:
-    return context_of(points, sweep_strategies.make_plan, plans)
+def context(points: Points) -> SweepContext:
+    return context_of(points, sweep_strategies.make_plan)
 
 
 def column(folder: Path, name: str) -> list[Any]:
@@ -267,18 +267,6 @@ def test_a_full_disk_loses_nothing_that_was_written(profile: Path, tmp_path: Pat
         assert 0 < len(left) <= 280 and not left & set(range(20))
         results_table.record(result for result in results if result.number in left)
         assert not results_table.pending()
-
-
-def test_plans_that_take_long_are_kept(profile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    points = sweep_strategies.points(profile, shift=[0, 1])
-    monkeypatch.setattr("simulator.sweep.evaluate.WORTH_KEEPING_S", 0.0)
-    first = make_plan(context(points, tmp_path), points.points[0].values)
-    (kept,) = tmp_path.glob("????????????????.json")
-    assert files.read_plan(kept) == first
-    monkeypatch.setattr(sweep_strategies, "_turns", None)
-    assert make_plan(context(points, tmp_path), points.points[0].values) == first
-    with pytest.raises(TypeError):  # another point is another plan
-        make_plan(context(points, tmp_path), points.points[1].values)
 
 
 SCRIPT = """

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from simulator import files
 from simulator.cluster import Cluster
-from simulator.errors import InputError, ShardscopeError
+from simulator.errors import ShardscopeError
 from simulator.language_models.training_stack import optimizer_state_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_bytes
@@ -21,7 +18,7 @@ from simulator.report.interval import step_interval
 from simulator.report.metrics import Report, measure
 from simulator.run import lowered, vary
 from simulator.sweep.axes import Value
-from simulator.sweep.inputs import Inputs, content_hash, machine_of, profile_on, tier_of
+from simulator.sweep.inputs import Inputs, tier_of
 from simulator.sweep.points import MACHINE, SYNCHRONISATION, Point
 from simulator.sweep.specification import REQUIRED
 from simulator.units import format_bytes
@@ -29,9 +26,6 @@ from simulator.workload import Profile
 
 STATUSES = DONE, INFEASIBLE, DROPPED, FAILED, PENDING = "done", "infeasible", "dropped", "failed", "pending"
 STAGES = ("partition", "lower", "simulate", "measure")
-WORTH_KEEPING_S = 0.05
-"""A plan that took less than this to make is made again rather than read from disk."""
-
 SLICE_S = 0.2
 """How long a worker goes on with the points that it got before it gives their results."""
 
@@ -72,16 +66,15 @@ MakePlan = Callable[..., Plan]
 
 @dataclass(frozen=True, kw_only=True)
 class SweepContext:
-    """What every worker needs beside the point: inputs, who makes plans, and where they are kept.
+    """What every worker needs beside the point: inputs, and who makes plans.
 
-    make_plan: (strategy, profile, cluster, step, options of the strategy by name) -> its plan. plans: a folder, or
-    None to keep no plan. must_fit: leave out points whose plan does not fit into memory.
+    make_plan: (strategy, profile, cluster, step, options of the strategy by name) -> its plan.
+    must_fit: leave out points whose plan does not fit into memory.
     """
 
     inputs: Inputs
     make_plan: MakePlan
     version: str
-    plans: Path | None = None
     must_fit: bool = False
 
 
@@ -122,19 +115,11 @@ def evaluate_some(context: SweepContext, points: Sequence[Point]) -> list[PointR
 
 
 def make_plan(context: SweepContext, values: Mapping[str, Value]) -> Plan:
-    """The plan of a point, from disk where it was kept. Raises InputError when the strategy cannot make one."""
+    """The plan of a point. Raises InputError when the strategy cannot make one."""
     profile, cluster = context.inputs.profile(values), context.inputs.cluster(values)
-    path = context.plans / f"{_plan_hash(context, values)}.json" if context.plans and context.plans.is_dir() else None
-    if path and path.exists():
-        with suppress(InputError):  # a damaged one is made again
-            return files.read_plan(path)
-    began = perf_counter()
     usual = {"runtime": context.inputs.runtime(values), "optimizer_state": optimizer_state_of(profile)}
     step, own = split_settings({**usual, **_arguments(values)})
-    plan = context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
-    if path and perf_counter() - began > WORTH_KEEPING_S:
-        files.write_plan(plan, path)
-    return plan
+    return context.make_plan(str(values["strategy"]), profile, cluster, step, **own)
 
 
 class _Clock:
@@ -178,12 +163,6 @@ def _arguments(values: Mapping[str, Value]) -> dict[str, Any]:
     changes: dict[str, Any] = {k: values[k] for k in SYNCHRONISATION if values.get(k) is not None}
     states = ParameterStates(stage=options.pop("zero_stage", 0), group=options.pop("shard_group", 0))
     return options | {"synchronisation": replace(Synchronisation(), **changes), "states": states}
-
-
-def _plan_hash(context: SweepContext, values: Mapping[str, Value]) -> str:
-    profile = context.inputs.profile_hashes[profile_on(values)]
-    machine = context.inputs.machine_hashes[machine_of(values)]
-    return content_hash([context.version, profile, machine, sorted((k, v) for k, v in values.items() if v is not None)])
 
 
 def _cannot_fit(profile: Profile, cluster: Cluster, plan: Plan) -> str:

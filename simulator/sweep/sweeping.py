@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
-from simulator.owned_files import remove_unfinished
 from simulator.sweep.axes import Value
 from simulator.sweep.engines import Engine
 from simulator.sweep.evaluate import DONE, MakePlan, PointResult, SweepContext
@@ -72,11 +71,9 @@ def clock(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def context_of(points: Points, make_plan: MakePlan, plans: Path | None = None) -> SweepContext:
+def context_of(points: Points, make_plan: MakePlan) -> SweepContext:
     """What the workers of a sweep need."""
-    return SweepContext(
-        inputs=points.inputs, make_plan=make_plan, version=version(), plans=plans, must_fit=points.must_fit
-    )
+    return SweepContext(inputs=points.inputs, make_plan=make_plan, version=version(), must_fit=points.must_fit)
 
 
 def run_sweep(
@@ -95,12 +92,9 @@ def run_sweep(
     """
     with locked(folder), ResultsTable(folder, points, version(), resume=resume) as table:
         pending = table.pending()
-        plans = folder / "plans"
-        plans.mkdir(exist_ok=True)
-        remove_unfinished(plans)
         if not pending:
             return Pace(ran=0, to_run=0, wall_s=0.0)
-        engine = start(context_of(points, make_plan, plans.resolve()))
+        engine = start(context_of(points, make_plan))
         began, ran = perf_counter(), 0
 
         def pace() -> Pace:
