@@ -15,7 +15,7 @@ from math import inf, prod
 from partitioners import StrategyChoice
 from partitioners._judge.judge import Judge, Progress
 from partitioners._layerwise.contenders import contenders
-from partitioners._layerwise.elimination import Edges, Scope, least_sum
+from partitioners._layerwise.elimination import Edges, Scope, least_sum, sum_of
 from partitioners._layerwise.limited import LimitedSearch
 from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.optcnn import DIMENSIONS, CostTables, cost_tables, sharding_of
@@ -110,9 +110,10 @@ class Search:
             return price, best
         least = _least(tables.held_bytes, tables.received_bytes)
         while best != least and (excess_bytes := self.judge.excess_bytes(self.plan_of(best))):
-            kept_bytes, part = tables.kept_bytes(best), capacity_bytes / (capacity_bytes + excess_bytes)
+            kept_bytes = sum_of(tables.held_bytes, tables.received_bytes, best)
+            part = capacity_bytes / (capacity_bytes + excess_bytes)
             limit_bytes = max(kept_bytes - excess_bytes, kept_bytes * part)
-            if limit_bytes < tables.kept_bytes(least):
+            if limit_bytes < sum_of(tables.held_bytes, tables.received_bytes, least):
                 return price, least
             search = self._within(limit_bytes)
             best, price = tuple(search.best or least), float(search.byte_prices.max())

@@ -8,6 +8,8 @@ term the two are one net. Copies make nets depend on who holds what, so that the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from partitioners._hypergraphs.hypergraph import Hypergraph, joined_nets
@@ -16,6 +18,14 @@ from simulator.lowering.exchange.reshard import groups_of
 from simulator.lowering.parameters.replicas import Replicas
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Floats, Ints
+
+
+def connectivity(hypergraph: Hypergraph, parts: Sequence[int] | Ints) -> float:
+    """Sum over nets of (distinct parts - 1) x weight: the bytes that cross."""
+    nets = np.split(np.asarray(parts, dtype=np.int64)[hypergraph.pins], hypergraph.net_start[1:-1])
+    return float(
+        sum((len(set(net.tolist())) - 1) * weight for net, weight in zip(nets, hypergraph.net_weights, strict=False))
+    )
 
 
 def plan_hypergraph(model: ShardedModel) -> tuple[Hypergraph, Ints]:

@@ -29,7 +29,6 @@ from simulator.cli import main
 from simulator.errors import InputError
 from simulator.language_models.training_stack import runtime_of
 from simulator.network.catalogue import read_cluster
-from simulator.runtime import IDEAL
 
 CARD = (
     "schema: 1\nname: {name}\nlayers: 4\nhidden: 1024\nheads: 12\nkv_heads: 4\nhead_width: 128\nffn: 4096\n"
@@ -234,7 +233,7 @@ def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatc
     words = [move.words for move in moves(drawn)]
     assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
     whole = advise(store, drawn)
-    counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, runtime=IDEAL, report=drawn.run.report))
+    counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, report=drawn.run.report))
     assert advise(store, counted).offered[0][0] == whole.offered[0][0]
     slow = advise(store, replace(drawn, took_s=MOST_S + 1))
     assert not slow.offered and "takes 6.00 s to simulate" in slow.note

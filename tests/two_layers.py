@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from partitioners._layerwise.elimination import sum_of
+from partitioners._layerwise.optcnn import CostTables
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.plan import StepSettings
@@ -44,3 +47,9 @@ def two_layers(parameter_bytes: int = 0) -> Profile:
 
 def settings_of(batch_size: int = 8, **changes: Any) -> StepSettings:
     return StepSettings(batch_size=batch_size, **changes)
+
+
+def total_s(tables: CostTables, strategy: Sequence[int]) -> float:
+    """OptCNN's cost in seconds (equation 1) of the strategy that gives layer i its configuration strategy[i]."""
+    nodes = [compute + synchronise for compute, synchronise in zip(tables.compute_s, tables.synchronise_s, strict=True)]
+    return sum_of(nodes, tables.transfer_s, strategy)

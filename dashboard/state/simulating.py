@@ -72,7 +72,6 @@ class Counted:
     """
 
     plan: Plan
-    runtime: Runtime
     report: Report
     early: bool = False
 
@@ -233,7 +232,7 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
         plan.check(profile, cluster)
         if is_counted(profile, plan, cluster, runtime, EARLY_TASKS if early else most):
             report = replace(step_report(profile, cluster, plan, runtime=runtime), layers=())
-            counted = Counted(plan=plan, runtime=runtime, report=report, early=report.tasks <= most)
+            counted = Counted(plan=plan, report=report, early=report.tasks <= most)
             if not counted.early:
                 return done(counted=counted, note=note)
             if early and report.tasks > EARLY_TASKS:

@@ -97,13 +97,11 @@ class Sweep:
     """
 
     number: int
-    profile: str
     swept: tuple[str, ...]
     points: Points
     rows: list[dict[str, Any]] = field(default_factory=list)
     state: str = RUNNING
     reason: str = ""
-    began_s: float = field(default_factory=time.monotonic)
     seen_s: float = field(default_factory=time.monotonic)
     left: str = ""
 
@@ -124,7 +122,7 @@ class Sweeps:
         with self._lock:
             self._last += 1
             swept = ("strategy", *values) if len(strategies) > 1 else tuple(values)
-            sweep = Sweep(number=self._last, profile=base.profile, swept=swept, points=points)
+            sweep = Sweep(number=self._last, swept=swept, points=points)
             self._known[sweep.number] = sweep
             for old in [n for n, known in self._known.items() if known.state != RUNNING][
                 : max(0, len(self._known) - KEPT)

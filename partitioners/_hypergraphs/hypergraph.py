@@ -33,16 +33,6 @@ class Hypergraph:
     net_start: Ints
     pins: Ints
 
-    def connectivity(self, parts: Sequence[int] | Ints) -> float:
-        """Sum over nets of (distinct parts - 1) x weight: the bytes that cross."""
-        if not len(self.pins):
-            return 0.0
-        part = np.asarray(parts, dtype=np.int64)[self.pins]
-        net = np.repeat(np.arange(len(self.net_weights)), np.diff(self.net_start))
-        touched = np.unique(np.stack([net, part], axis=1), axis=0)[:, 0]
-        spread = np.bincount(touched, minlength=len(self.net_weights))
-        return float(((spread - 1) * self.net_weights).sum())
-
     def imbalance(self, parts: Sequence[int] | Ints, shares: Sequence[float]) -> float:
         """Largest of (a part's weight / its share of the whole) - 1; shares add up to 1."""
         loads = np.bincount(np.asarray(parts, dtype=np.int64), weights=self.vertex_weights, minlength=len(shares))

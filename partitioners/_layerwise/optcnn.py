@@ -8,7 +8,7 @@ layers read on one device is counted for each, which a simulated step does not d
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from itertools import product
@@ -67,17 +67,6 @@ class CostTables:
     held_bytes: tuple[Floats, ...]
     transfer_s: Mapping[tuple[int, int], Floats]
     received_bytes: Mapping[tuple[int, int], Floats]
-
-    def total_s(self, strategy: Sequence[int]) -> float:
-        """OptCNN's cost in seconds (equation 1) of the strategy that gives layer i its configuration strategy[i]."""
-        layers = zip(self.compute_s, self.synchronise_s, strategy, strict=True)
-        edges = (float(table[strategy[i], strategy[j]]) for (i, j), table in self.transfer_s.items())
-        return sum(float(compute[c] + synchronise[c]) for compute, synchronise, c in layers) + sum(edges)
-
-    def kept_bytes(self, strategy: Sequence[int]) -> float:
-        """What is kept for the backward pass and the next step, by the largest shards and the busiest receivers."""
-        held = sum(float(table[c]) for table, c in zip(self.held_bytes, strategy, strict=True))
-        return held + sum(float(table[strategy[i], strategy[j]]) for (i, j), table in self.received_bytes.items())
 
 
 def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensions: str = DIMENSIONS) -> CostTables:

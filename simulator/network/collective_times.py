@@ -81,14 +81,13 @@ class CollectiveTime:
 class Placement:
     """Where a group's devices are, and what its ring gets of the links.
 
-    least, most: members of a host. inside, between: of the ring's pairs on one host and on two, the longest latency
+    most: members of a host. inside, between: of the ring's pairs on one host and on two, the longest latency
     and the least bandwidth, with what their other pairs take of it and the cards that they have; (0, inf) where there
     is no such pair. cards: of the latter what the cards alone allow. full: every host but one has all its workers here.
     """
 
     devices: int
     hosts: int
-    least: int
     most: int
     inside_s: float
     inside_bytes_per_s: float
@@ -161,7 +160,6 @@ def _placement(cluster: Cluster, group: tuple[int, ...], name: str) -> Placement
     return Placement(
         devices=len(group),
         hosts=len(counts),
-        least=counts[-1],
         most=counts[0],
         inside_s=latency_s[True],
         inside_bytes_per_s=rate[True],

@@ -48,11 +48,6 @@ class Difference:
     late_s: float
     cause: int
 
-    @property
-    def longer_s(self) -> float:
-        """Seconds by which the task lasted longer than predicted."""
-        return self.actual_s - self.predicted_s
-
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:

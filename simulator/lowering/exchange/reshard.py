@@ -69,14 +69,6 @@ class SumGroup:
             return list(self.holders)
         return sorted(self.holders.keys() & self.targets.keys()) or sorted(self.targets)
 
-    @property
-    def volume(self) -> int:
-        """How many times the piece's bytes move."""
-        if not self.holders:
-            return 0
-        owner = set() if self.holders.keys() & self.targets.keys() else {self.owners[0]}
-        return len(self.holders.keys() | (owner - self.holders.keys())) + len(self.targets.keys() | owner) - 2
-
 
 def groups_of(terms: Sequence[Term], targets: Sequence[Target]) -> list[SumGroup]:
     """Rules 1 to 3: the groups of a piece with these terms and targets. Copies of a layer's terms are equally many."""

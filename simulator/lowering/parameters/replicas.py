@@ -41,7 +41,6 @@ class Replicas:
     layer: int
     slot: int
     reduce_slot: int = 0
-    expert_slot: int = 0
     at_home: tuple[int, ...] = ()
     cell: tuple[Interval, Interval] | None = None
     parameter_bytes: int
@@ -126,7 +125,6 @@ def _cut(profile: Profile, position: int, sharding: Sharding, first: Sequence[in
                 layer=position,
                 slot=slot,
                 reduce_slot=reduce_slot,
-                expert_slot=expert_slot,
                 parameter_bytes=channel_bytes(of_part, experts, own),
                 devices=group.devices,
                 holders=group.holders,
