@@ -3,8 +3,8 @@
 A file that does not start with "_" is a command; its name, without a trailing underscore, is what the user types,
 and the first line of its docstring is its help. It exposes `add_arguments(parser)`, which declares each with
 `one_line_parser.option`, and `run(args)`, which returns an exit code where it may not be 0; or, if it parses for
-itself, `main(argv) -> int`. Only the command that was typed is imported, and commands import what they need inside
-functions, so that help is quick.
+itself, `main(argv) -> int`. Only the command that was typed is imported, and commands import what loads numpy, or
+another folder, inside functions, so that help is quick.
 
 Exit codes: 0 done, 1 the reader of our output went away, 2 wrong input (one line on stderr), 130 Ctrl-C.
 """

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _grid_words, _grids, _started_run
+from simulator.cli import _grid_words, _grids, _printing, _started_run
 from simulator.errors import InputError
 from simulator.terminal import say
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace) -> int:
     """Rank the grids for the batch and the devices of the run that was started. Raises InputError where none fits."""
     from partitioners._grids.ranking import ranked_grids
-    from simulator.cli import _printing
     from simulator.run import step_report
 
     _started_run.check_options(args)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from simulator.workload import Profile
+from simulator.workload import Profile
 
 OPTIONS = ("--input-shape", "--input", "--classes", "--vocabulary")
 """What of a capture's options says how the network is built."""

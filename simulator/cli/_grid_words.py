@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from simulator.cli._answers import Priced, dollars, dollars_per_million, within
 from simulator.cli._tables import TextTable, new_table
 from simulator.language_models.training_grid import DEGREES
 from simulator.parameter_states import ParameterStates
@@ -31,7 +32,6 @@ def table(named: Sequence[SimulatedGrid]) -> TextTable:
 
 def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     """By the titles of their columns; empty where a grid has none."""
-    from simulator.cli._answers import Priced, dollars, dollars_per_million, within
 
     grid, report = each.grid, each.report
     price = dollars(dollars_per_million(report, Priced(name="tokens", per_sample=each.card.sequence)))

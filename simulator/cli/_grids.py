@@ -9,8 +9,11 @@ from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _grid_words, _options, _values
+from simulator.cli import _effects, _grid_words, _options, _printing, _tables, _values
+from simulator.cli._answers import Priced, answer, best_change
 from simulator.errors import InputError, UnknownNameError, require, require_name
+from simulator.language_models.card_files import read_card
+from simulator.network import catalogue
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -70,7 +73,6 @@ class GridInputs:
 
 def inputs(args: argparse.Namespace) -> GridInputs:
     """As the command line says them; what it leaves open by the card, the cluster and --runtime. Raises InputError."""
-    from simulator.language_models.card_files import read_card
     from simulator.language_models.grids import default_batch
     from simulator.language_models.training_stack import (
         accelerator_of,
@@ -79,7 +81,6 @@ def inputs(args: argparse.Namespace) -> GridInputs:
         stack_for,
         stack_of_runtime,
     )
-    from simulator.network import catalogue
 
     _effects.refuse(_effects.typed(args) - {*COUNTING}, "has no effect on the grids of a model card; leave it out")
     cluster = _options.read_cluster(args, None)
@@ -99,7 +100,6 @@ def run(args: argparse.Namespace) -> int:
     """Rank the grids of `args.profile`, a card. Raises InputError where none fits."""
 
     from partitioners._grids.ranking import ranked_grids
-    from simulator.cli import _printing
     from simulator.exports.launch import LAUNCHED, launch_command
 
     if args.runtime and args.runtime not in LAUNCHED:
@@ -181,7 +181,6 @@ def _print(
     card: ModelCard, profile: Profile, ranking: Ranking, stack: TrainingStack, cluster: Cluster, top: int, command: str
 ) -> None:
     from partitioners._grids.ranking import best_of_splits
-    from simulator.cli import _tables
 
     runs = ranking.runs
     for each in runs[:1]:
@@ -213,7 +212,6 @@ def _print(
 
 def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster: Cluster) -> Iterator[str]:
     """The best grid: the step first."""
-    from simulator.cli._answers import Priced, answer, best_change
 
     grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
     yield f"best: {' x '.join(_grid_words.grid_words(grid))}, micro-batches {_grid_words.micro_words(grid)}"

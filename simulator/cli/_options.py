@@ -7,8 +7,11 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from simulator import files
 from simulator.cli import _effects, _values
 from simulator.errors import InputError
+from simulator.language_models.card_files import is_card
+from simulator.network import catalogue
 from simulator.one_line_parser import option
 from simulator.registry import entries
 
@@ -112,9 +115,6 @@ def profile_on(source: str, cluster: str | None, **of_card: Any) -> Profile:
 
     of_card: what `read_profile_or_card` takes beside the two.
     """
-    from simulator import files
-    from simulator.language_models.card_files import is_card
-    from simulator.network import catalogue
 
     if not is_card(source):
         return files.read_profile(source)
@@ -138,7 +138,6 @@ def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:
     Raises InputError for servers that it does not use.
     """
     from simulator import collectives
-    from simulator.network import catalogue
 
     name = collective or "ring"
     needed = collectives.load(name).needs_server
@@ -159,7 +158,6 @@ def read_runtime(args: argparse.Namespace, profile: Profile) -> Runtime:
     """The runtime that the cluster's file was measured with; for a preset that of a modelled profile's stack, else the
     ideal one."""
     from simulator.language_models.training_stack import runtime_of
-    from simulator.network import catalogue
 
     return runtime_of(profile, catalogue.read_runtime(args.cluster))
 
@@ -250,7 +248,6 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile, Cluster, Run]:
     """The plan of `args.plan`, simulated. kept: options that count also without --cluster. Raises InputError."""
-    from simulator import files
     from simulator.run import run as simulate
 
     if not args.cluster:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, TextIO
 
+from simulator import files
 from simulator.cli._answers import Priced, answer
 from simulator.cli._tables import TextTable, new_table, print_table
 from simulator.device_names import unlike
@@ -39,7 +40,6 @@ LAYERS_TO_STEP = (0.85, 1.15)
 
 def write_trace(done: Run, cluster: Cluster, path: str) -> None:
     """Write the run as a Chrome trace."""
-    from simulator import files
     from simulator.report import chrome_trace
 
     files.write_text_atomic(path, json.dumps(chrome_trace.trace(done.graph, cluster, done.timeline), allow_nan=False))

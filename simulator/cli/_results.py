@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simulator.cli import _values
+from simulator.cli import _tables, _values
 from simulator.errors import InputError
+from simulator.files import write_text_atomic
 from simulator.one_line_parser import option
-
-if TYPE_CHECKING:
-    from simulator.sweep.chart import Chart
+from simulator.sweep.chart import Chart, column_title, value_text
 
 Row = Mapping[str, Any]
 SUFFIXES = (".csv", ".parquet", ".html", ".png")
@@ -46,7 +45,6 @@ def check_outputs(paths: Sequence[Path]) -> None:
 
 def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> None:
     """Write rows or chart to each path."""
-    from simulator.files import write_text_atomic
     from simulator.sweep import export
 
     for path in paths:
@@ -70,8 +68,6 @@ def print_points(title: str, rows: Sequence[Row], top: int, sought: Sequence[str
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:
     """A table of some columns of rows, values in the unit that a person expects; `sought` are those that never go."""
-    from simulator.cli import _tables
-    from simulator.sweep.chart import column_title, value_text
 
     table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _started_run
+from simulator.cli import _printing, _started_run
 from simulator.errors import InputError
 from simulator.terminal import say
 from simulator.units import format_time
@@ -67,14 +67,11 @@ AS_EXPECTED, SLOWER, TOO_FAST, FASTER = (
 
 def run(args: argparse.Namespace) -> None:
     """Print the verdict on args.recorded, or on the numbers beside it, for the run that was started."""
-    from simulator.cli import _printing
 
     planned = _started_run.planned(args)
     log = read_log_or_numbers(args)
     verdict = verdict_of(planned, log)
     if args.json:
-        from dataclasses import asdict
-
         _printing.print_json({**asdict(verdict), "unread": planned.started.unread})
         return
     say(*verdict_lines(planned, verdict))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from simulator.cli import _effects, _options, _values
 from simulator.errors import InputError
+from simulator.language_models.card_files import read_card
+from simulator.network import catalogue
 from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
@@ -81,7 +83,6 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     from simulator.cli._run_causes import SimulatedRun
     from simulator.language_models.modelled_profile import modelled_profile
     from simulator.language_models.training_stack import accelerator_of, read_stack, stack_for, stack_of_runtime
-    from simulator.network import catalogue
     from simulator.runtime import IDEAL
 
     microbatch, sequence = getattr(args, "microbatch", None), getattr(args, "sequence", None)
@@ -106,7 +107,6 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
 
 
 def _started(args: argparse.Namespace) -> StartedRun:
-    from simulator.language_models.card_files import read_card
     from simulator.language_models.training_grid import TrainingGrid
     from simulator.readers import StartedRun, read_configuration
 

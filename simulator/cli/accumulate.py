@@ -13,8 +13,8 @@ from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
-from simulator import units
-from simulator.cli import _effects, _options, _strategy, _values
+from simulator import files, units
+from simulator.cli import _effects, _options, _printing, _strategy, _tables, _values
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -32,8 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-    from simulator.cli import _printing
     from simulator.studies.accumulation import best, choices
 
     _effects.check_step(args)
@@ -63,8 +61,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequence[str]) -> None:
-    from simulator.cli import _printing, _tables
-
     say(title)
     size = f"{fastest.microbatches} micro-batches of {fastest.microbatch_size}"
     needs = f"{'fits' if fastest.fits else 'does not fit'}: needs {units.format_bytes(fastest.peak_memory_bytes)}"

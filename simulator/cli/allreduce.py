@@ -12,7 +12,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _options, _values
+from simulator.cli import _options, _printing, _tables, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -35,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
     from simulator.studies.by_message import all_reduce_by_message, collectives_by_message
 
     cluster = _options.read_cluster(args, None)
@@ -62,8 +61,6 @@ def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:
 
 
 def _print(rows: list[AllReduceByMessage], title: str) -> None:
-    from simulator.cli import _tables
-
     say(title)
     table = _tables.new_table("collective", "last begins", "first ends", "last ends", "in lockstep")
     for row in rows:

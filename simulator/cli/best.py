@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _results
+from simulator.cli import _printing, _results, _tables
 from simulator.errors import InputError
 from simulator.one_line_parser import option
+from simulator.sweep.chart import chart, chart_text, column_title, value_text
 
 if TYPE_CHECKING:
     from simulator.sweep.queries import Lead
@@ -31,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
     from simulator.sweep import queries
-    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     objective = queries.OBJECTIVES.get(args.objective, args.objective)
@@ -78,8 +77,6 @@ def _print(
     objective: str,
 ) -> None:
     """The ranking or, across a parameter, the groups' best at each of its values and who leads where."""
-    from simulator.cli import _tables
-    from simulator.sweep.chart import column_title, value_text
 
     if not args.across:
         _results.print_points(f"of {len(rows):,}", rows, args.top, (objective,))

@@ -9,6 +9,8 @@ import os
 import sys
 from contextlib import redirect_stdout
 
+from simulator import files
+from simulator.cli import _printing
 from simulator.errors import needing
 
 
@@ -18,8 +20,6 @@ def main(argv: list[str]) -> int:
         from traces.capture import command
     if "--json" not in argv:
         return command.main(argv)
-    from simulator import files
-    from simulator.cli import _printing
 
     arguments = [word for word in argv if word != "--json"]
     output = command.parser().parse_args(arguments).output

@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing, _started_run, _tables, _values
+from simulator.cli import _effects, _options, _printing, _run_verdict, _started_run, _tables, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -52,8 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if _started_run.is_asked(args):
-        from simulator.cli import _run_verdict
-
         if args.plan:
             raise InputError(f"plan {args.plan}: --launch, --config or --model say what ran; leave one of them out")
         _run_verdict.run(args)
@@ -139,7 +137,6 @@ def _by_cause(
 
 def _check_ranks(args: argparse.Namespace) -> None:
     """What a folder of traces, one per rank, says of a step: who is late, what is waiting, what would shorten it."""
-    from simulator.cli import _effects
     from traces.imports._aligned_ranks import align_ranks
     from traces.imports._ranks import read_ranks
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-from simulator.cli import _options
+from simulator import files
+from simulator.cli import _options, _printing
 from simulator.cli._tables import new_table, print_table
+from simulator.cluster import Cluster, Link
 from simulator.errors import InputError, require
+from simulator.network import catalogue
+from simulator.network.catalogue import Join, Preset
 from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_bandwidth, format_bytes, format_time
-
-if TYPE_CHECKING:
-    from simulator.cluster import Cluster, Link
-    from simulator.network.catalogue import Join, Preset
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-    from simulator.cli import _printing
-    from simulator.network import catalogue
-
     if args.cluster is None:
         if args.devices or args.servers:
             raise InputError(f"--devices and --servers: name the cluster that has them, e.g. {catalogue.presets()[0]}")

@@ -15,11 +15,13 @@ import argparse
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _accuracy, _better, _effects, _grids, _options, _started_run, _strategy, _values
-from simulator.cli._answers import Priced, answer, dollars, dollars_per_million, within
+from simulator import files
+from simulator.cli import _accuracy, _better, _effects, _grids, _options, _printing, _started_run, _strategy, _values
+from simulator.cli._answers import Priced, answer, best_change, dollars, dollars_per_million, priced, within
 from simulator.cli._printing import Shown, print_trace, say_notes
 from simulator.cli._tables import new_table, print_table
 from simulator.errors import InputError, MissingExtraError, require
+from simulator.language_models.card_files import is_card
 from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_bytes, format_time
@@ -55,10 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from partitioners._choice_search import best_of_strategy
-    from simulator import files
-    from simulator.cli import _answers, _printing
     from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
-    from simulator.language_models.card_files import is_card
     from simulator.run import expected_interval
     from simulator.run import run as simulate
 
@@ -113,8 +112,8 @@ def run(args: argparse.Namespace) -> int:
         _printing.print_json({"strategies": rows}, *notes)
     else:
         shown = _printing.Shown(
-            of=_answers.priced(profile),
-            change=_answers.best_change(profile, cluster, best.plan, best.runtime, best.report) if best else "",
+            of=priced(profile),
+            change=best_change(profile, cluster, best.plan, best.runtime, best.report) if best else "",
             batch_note=_options.batch_note(profile, args),
             notes=notes,
             trace=args.trace_out,

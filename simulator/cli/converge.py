@@ -12,8 +12,9 @@ import argparse
 import shlex
 import sys
 
-from simulator.cli import _values
+from simulator.cli import _printing, _values
 from simulator.errors import needing
+from simulator.files import write_json
 from simulator.one_line_parser import option
 
 
@@ -35,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     with needing("torch", "converge"):
         from traces.convergence.curve_measurement import converge
-    from simulator.cli import _printing
-    from simulator.files import write_json
 
     curves = converge(
         args.model,

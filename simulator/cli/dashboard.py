@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from simulator import files
 from simulator.cli import _values
 from simulator.errors import InputError, require
+from simulator.network import catalogue
 from simulator.one_line_parser import option
 
 if TYPE_CHECKING:
@@ -61,8 +63,6 @@ def _check_together(args: argparse.Namespace) -> None:
 def _first_page(store: Store, args: argparse.Namespace) -> str:
     """The page to begin with: the execution beside the simulation of its plan, where both are named."""
     from dashboard.state.configuration import Configuration
-    from simulator import files
-    from simulator.network import catalogue
     from traces.results.executions import read_execution
 
     if not args.plan:

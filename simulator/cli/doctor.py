@@ -17,8 +17,12 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from simulator import files
 from simulator.cli import _printing, _tables, _torchrun, _values
+from simulator.cli._captured_input import reference
+from simulator.device_names import alike, unlike
 from simulator.errors import InputError, needing, require
+from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.one_line_parser import option
 from simulator.terminal import say
 from simulator.units import format_time
@@ -46,10 +50,6 @@ def run(args: argparse.Namespace) -> int:
         from traces.lab import namespaces, shaped_network
         from traces.validation import doctor
     import partitioners
-    from simulator import files
-    from simulator.cli._captured_input import reference
-    from simulator.device_names import alike, unlike
-    from simulator.network.catalogue import read_cluster, read_runtime
     from simulator.plan import StepSettings
     from traces.results.diagnosis import diagnose
 

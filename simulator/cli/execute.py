@@ -15,7 +15,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from simulator import files
 from simulator.cli import _options, _printing, _tables, _values
+from simulator.cli._captured_input import reference
 from simulator.errors import InputError, needing
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -59,8 +61,6 @@ def run(args: argparse.Namespace) -> None:
         from traces.results import executions
         from traces.runs.executor import execute
         from traces.runs.torch_runtimes import ddp, pipelining
-    from simulator import files
-    from simulator.cli._captured_input import reference
     from simulator.run import expected_step_s
     from simulator.run import run as simulate
     from traces.results.timeline_comparison import compare

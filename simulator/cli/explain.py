@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _tables
+from simulator.cli import _options, _printing, _tables
 from simulator.cli._printing import say_notes
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -32,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
     from simulator.studies.explain import explain
 
     profile, cluster, done = _options.simulated(args, ())
@@ -54,7 +54,6 @@ def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]
 
 def explanation_json(explanation: Explanation, done: Run) -> dict[str, object]:
     """What `explain --json` prints."""
-    from dataclasses import asdict
 
     from simulator.studies.explain import crossing_words
 

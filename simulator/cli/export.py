@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _values
+from simulator import files
+from simulator.cli import _options, _printing, _values
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
@@ -49,8 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-    from simulator.cli import _printing
     from simulator.exports.plan_shape import left_out, plan_shape
 
     plan = files.read_plan(args.plan)
@@ -91,8 +90,6 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
     """A trace for each rank asked for, as plan.RANK.et, and its process groups. Raises InputError."""
     import json
 
-    from simulator import files
-    from simulator.cli import _printing
     from simulator.exports.chakra import ChakraTraces
 
     settings = _options.made_by(plan)

@@ -9,8 +9,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from dataclasses import replace
 
-from simulator.cli import _values
+from simulator import files
+from simulator.cli import _printing, _values
+from simulator.errors import InputError
+from simulator.network import catalogue
 from simulator.one_line_parser import option
 from simulator.terminal import say
 
@@ -34,12 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from dataclasses import replace
-
-    from simulator import files
-    from simulator.cli import _printing
-    from simulator.errors import InputError
-    from simulator.network import catalogue
     from traces.imports._imported import ImportOptions
     from traces.imports._registry import import_files
 

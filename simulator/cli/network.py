@@ -15,10 +15,13 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _grid_words, _grids, _options, _results, _values
+from simulator.cli import _answers, _effects, _grid_words, _grids, _options, _printing, _results, _tables, _values
 from simulator.errors import require
+from simulator.language_models.card_files import is_card
 from simulator.one_line_parser import option
+from simulator.sweep.chart import chart, chart_text
 from simulator.terminal import say
+from simulator.units import format_bandwidth, format_time
 
 if TYPE_CHECKING:
     from partitioners._grids.grid_bounds import GridBounds
@@ -50,11 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
-    from simulator.language_models.card_files import is_card
     from simulator.run import step_seconds
     from simulator.studies.bandwidth_need import UNLIMITED, BandwidthNeed
-    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     with _printing.progress() as progress:
@@ -184,9 +184,6 @@ def _print(
     unlimited: BandwidthPoint,
     rows: Sequence[Mapping[str, object]],
 ) -> None:
-    from simulator.cli import _answers, _tables
-    from simulator.units import format_time
-
     of = _answers.priced(profile)
     say(*_answer(points, enough, unlimited))
     print()
@@ -203,8 +200,6 @@ def _print(
 
 
 def _answer(points: Sequence[BandwidthPoint], enough: BandwidthPoint, unlimited: BandwidthPoint) -> Iterator[str]:
-    from simulator.units import format_bandwidth, format_time
-
     own = next(point for point in points if point.factor == 1)
     bandwidth, yours = enough.per_device_bytes_per_s, own.per_device_bytes_per_s
     first = "at most " if enough is points[0] else ""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from simulator.cli import _results
+from simulator.cli import _printing, _results
 from simulator.one_line_parser import option
+from simulator.sweep.chart import chart, chart_text
 
 FRONT = "front"
 
@@ -23,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
     from simulator.sweep import queries
-    from simulator.sweep.chart import chart, chart_text
 
     _results.check_outputs(args.output)
     ranked = queries.best(Path(args.folder), args.x, args.where)

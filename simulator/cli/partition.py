@@ -9,7 +9,8 @@ import argparse
 import shlex
 from dataclasses import replace
 
-from simulator.cli import _effects, _options, _strategy, _values
+from simulator import files
+from simulator.cli import _effects, _options, _printing, _strategy, _values
 from simulator.one_line_parser import option
 
 
@@ -26,8 +27,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     import partitioners
-    from simulator import files
-    from simulator.cli import _printing
     from simulator.cli.explain import print_partition
     from simulator.run import run as simulate
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
+from simulator import files
+from simulator.cli import _printing
 from simulator.cli._tables import new_table, print_table
 from simulator.one_line_parser import option
 from simulator.units import format_bytes, format_time
-
-if TYPE_CHECKING:
-    from simulator.workload import Profile
+from simulator.workload import Profile
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,9 +18,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-    from simulator.cli import _printing
-
     profiles = {name: files.read_profile(name) for name in files.library()}
     if args.json:
         fields = ("model", "device", "batch_size", "dtype", "parameter_bytes", "step_s", "layers_to_step", "date")

@@ -10,7 +10,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _strategy, _values
+from simulator import files
+from simulator.cli import _effects, _options, _printing, _strategy, _values
 from simulator.errors import InputError, MissingExtraError
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -30,8 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from dashboard.figures.standalone import standalone
-    from simulator import files
-    from simulator.cli import _printing
 
     sections = _sections(args)
     failed = [section for section in sections if section.run is None]  # on stderr, as the file may be standard output
@@ -54,7 +53,6 @@ def run(args: argparse.Namespace) -> int:
 def _sections(args: argparse.Namespace) -> list[Section]:
     """One section per strategy, in the order asked for."""
     from dashboard.figures.standalone import Section
-    from simulator.cli import _printing
     from simulator.cli.compare import simulate_strategy, strategy_names
 
     _effects.check_step(args)

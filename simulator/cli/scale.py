@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _tables, _values
+from simulator.cli import _options, _printing, _tables, _values
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError
 from simulator.one_line_parser import option
+from simulator.sweep.export import write_png
 from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
 
@@ -52,7 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.cli import _printing
     from simulator.report.usage import write_html
     from simulator.studies.architectures import device_counts
     from simulator.studies.scaling import scale
@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> None:
 def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:
     from simulator.report.usage import write_html
     from simulator.studies.scaling_figure import figure, throughput
-    from simulator.sweep.export import write_png
 
     if path.suffix == ".png":
         write_png(throughput(points, title), path)

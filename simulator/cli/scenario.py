@@ -13,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _results, _tables
+from simulator import files
+from simulator.cli import _printing, _results, _tables
+from simulator.network.catalogue import read_cluster, read_runtime
 from simulator.one_line_parser import option
+from simulator.sweep.chart import Chart, Series, chart_text
 from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
 
@@ -38,13 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from partitioners._scenario_plans import ScenarioPlans
-    from simulator import files
-    from simulator.cli import _printing
     from simulator.elastic.job import simulate_job
     from simulator.elastic.job_account import incident_rows
     from simulator.elastic.reconfiguration import read_overheads
     from simulator.elastic.scenario import POLICIES, read_scenario
-    from simulator.network.catalogue import read_cluster, read_runtime
 
     _results.check_outputs(args.output)
     folder = Path(args.scenario).parent
@@ -74,8 +74,6 @@ def _beside(folder: Path, source: str) -> str:
 
 
 def _chart(accounts: dict[str, Account], title: str) -> Chart:
-    from simulator.sweep.chart import Chart, Series
-
     series = []
     for name, account in accounts.items():
         edges_s, rates = account.throughput(INTERVALS)
@@ -88,7 +86,6 @@ def _print_accounts(
     scenario: Scenario, accounts: Mapping[str, Account], profile: Profile, cluster: Cluster, picture: Chart
 ) -> None:
     """The account of the first policy in full, the others in a row each."""
-    from simulator.sweep.chart import chart_text
 
     policy, account = next(iter(accounts.items()))
     say(

@@ -14,10 +14,14 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _effects, _options, _values
+from simulator import files
+from simulator.cli import _effects, _options, _printing, _results, _values
 from simulator.errors import InputError, require
+from simulator.language_models.card_files import read_card
 from simulator.one_line_parser import option
+from simulator.sweep.chart import column_title, value_text
 from simulator.terminal import say
+from simulator.units import format_time
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -41,9 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-    from simulator.cli import _printing
-
     with _printing.progress() as progress:
         searching = searched(args, args.budget, progress)
     if args.plan_out and searching.best:
@@ -100,7 +101,6 @@ def plan_search(
 def _bounds(args: argparse.Namespace, profile: Profile) -> Sequence[ChoiceBound]:
     """Bounds of a card's grids, with what they share worked out once for each cluster."""
     from partitioners._grids.grid_bounds import GridBounds
-    from simulator.language_models.card_files import read_card
     from simulator.language_models.training_stack import stack_for, stack_of
 
     card, known = read_card(args.profile), dict[int, GridBounds]()  # by workers
@@ -116,8 +116,6 @@ def _bounds(args: argparse.Namespace, profile: Profile) -> Sequence[ChoiceBound]
 
 
 def _watch(progress: Callable[[str], None], tally: Tally) -> None:
-    from simulator.units import format_time
-
     best = min(tally.best.values(), key=lambda scored: scored.score)
     progress(f"{_plans(tally)} simulated, best step {format_time(best.report.step_s)} ({best.plan.strategy})")
 
@@ -149,9 +147,6 @@ def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
 
 
 def _print(searching: PlanSearch, plan_out: str | None) -> None:
-    from simulator.cli import _results
-    from simulator.sweep.chart import column_title, value_text
-
     rows, tally, column = _rows(searching), searching.tally, searching.objective.column
     _results.print_rows("best of each", rows, list(rows[0]), (column,))
     counts = f"{_plans(tally)} simulated, {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built"
@@ -170,8 +165,6 @@ def _print(searching: PlanSearch, plan_out: str | None) -> None:
 
 
 def _print_json(searching: PlanSearch) -> None:
-    from simulator.cli import _printing
-
     rows, tally = _rows(searching), searching.tally
     score, bound = rows[0][searching.objective.column], searching.bound
     _printing.print_json(

@@ -11,7 +11,8 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _started_run, _strategy, _values
+from simulator import files
+from simulator.cli import _answers, _effects, _options, _printing, _started_run, _strategy, _values
 from simulator.errors import InputError, require
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -45,8 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator import files
-
     _effects.check_step(args)
     if args.plan:
         _effects.check_plan_file(args)
@@ -78,8 +77,6 @@ def _of_started(args: argparse.Namespace) -> None:
 
 def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> None:
     """The step of a plan, its files and its report."""
-    from simulator import files
-    from simulator.cli import _answers, _printing
     from simulator.report.interval import step_interval
     from simulator.run import expected_interval, step_report
     from simulator.run import run as simulate
@@ -125,7 +122,6 @@ def _made(args: argparse.Namespace, profile: Profile, cluster: Cluster) -> Plan:
     import partitioners
 
     step = {"microbatches": args.microbatches, "schedule": args.schedule, **_strategy.read(args, args.strategy)}
-    from simulator.cli import _printing
 
     with _printing.progress() as progress:
         step |= partitioners.applicable(args.strategy, progress=progress)

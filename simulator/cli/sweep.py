@@ -16,7 +16,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _values
+from simulator.cli import _printing, _results, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import partitioners
     from partitioners._choice_search import plan_by_choice
-    from simulator.cli import _printing
     from simulator.sweep.points import expand
     from simulator.sweep.specification import read_specification
     from simulator.sweep.sweeping import Progress, run_sweep
@@ -78,7 +77,6 @@ def _engine(context: SweepContext, args: argparse.Namespace) -> Engine:
 def _dry_run(points: Points, args: argparse.Namespace) -> None:
     """Say how many points there are and, from a few of them spread over the sweep, how long they take."""
     from partitioners._choice_search import plan_by_choice
-    from simulator.cli import _printing, _results
     from simulator.sweep.evaluate import evaluate
     from simulator.sweep.sweeping import clock, context_of
 
@@ -99,7 +97,6 @@ def _dry_run(points: Points, args: argparse.Namespace) -> None:
 
 
 def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
-    from simulator.cli import _printing
     from simulator.sweep.results_table import stage_seconds, status_counts
     from simulator.sweep.sweeping import clock
 

@@ -12,7 +12,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _values
+from simulator.cli import _printing, _values
+from simulator.cli._tables import new_table, print_table
 from simulator.errors import RunError, needing, require
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -39,7 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     with needing("torch", "validate"):
         from traces.validation import validate
-    from simulator.cli import _printing
     from traces.results import validation_cases
     from traces.results.validations import summarised
 
@@ -134,7 +134,6 @@ def _broadcast_bytes(case: Case) -> float:
 
 def print_outcomes(outcomes: Sequence[ValidatedRun], rounds: int) -> None:
     """A row of each run, then the summary."""
-    from simulator.cli._tables import new_table, print_table
     from traces.results.validations import summarised
 
     header = ("run", "predicted", "actual", "spread", "drift", "error", "MB sent", "counted", "MB held", "measured")
