@@ -164,10 +164,10 @@ class PlanSearch:
         for cluster, name in product(self._clusters, self.names):
             for choice in self._choices(name, cluster) if "effort" not in options(name) else ():
                 search.add(choice, cluster) if choice.grid else others.append((choice, cluster))
-        certain = search.run(1, self._goes_on)
+        search.run(1, self._goes_on)
         for other in others:
             search.add(*other)
-        certain = search.run(1, self._goes_on) and certain
+        certain = search.run(1, self._goes_on)  # not where the grids alone took too long: they are still queued
         self.tally.bounded, self.tally.least = len(search.queue), search.least
         self.tally.infeasible += len(search.refused)
         self.tally.too_large += len(search.too_large)
@@ -199,11 +199,12 @@ class PlanSearch:
         """Strategies that search by themselves, again with twice the effort and another seed while there is time."""
         effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, 0.05))
         for number in count():
-            before_s = self.time_left_s()
+            before_s, before = self.time_left_s(), self.tally.simulated
             if not self._ask_all(effort * 2**number, self.seed + number):
                 return number > 0
             taken_s = before_s - self.time_left_s()
-            if self._is_sure() or not 0 < _TIMES_LONGER * taken_s < self.time_left_s():
+            none_made = self.tally.simulated == before  # nor would more effort make one
+            if none_made or self._is_sure() or not 0 < _TIMES_LONGER * taken_s < self.time_left_s():
                 return True
         return True
 

@@ -19,6 +19,7 @@ from small_networks import chain, layer, network
 
 import partitioners
 from partitioners._plan_search import OBJECTIVES, PlanSearch
+from partitioners._search.annealing import Annealing
 from simulator import cli, files
 from simulator.cli import search as cli_search
 from simulator.cluster import Cluster
@@ -45,15 +46,16 @@ def searched(
     cluster: Cluster,
     names: Sequence[str] = ("data", "model", "owt", "pipeline"),
     objective: str = "step",
-    looks: int = 400,
+    looks: int = 60,
     seed: int = 0,
+    microbatches: int | None = None,
 ) -> PlanSearch:
     """looks: how often the search may look at the clock before the time is spent."""
     search = PlanSearch(
         profile=profile,
         cluster=cluster,
         objective=OBJECTIVES[objective],
-        step=StepSettings(batch_size=profile.batch_size),
+        step=StepSettings(batch_size=profile.batch_size, microbatches=microbatches),
         names=names,
         time_left_s=clock(looks),
         seed=seed,
@@ -115,14 +117,17 @@ def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:
     assert alone_s < cuts_s
 
 
-def test_a_strategy_that_searches_is_asked_again_with_more_effort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice as much each time, with other seeds, while three times as long as the last time is left."""
+@pytest.mark.parametrize("made", [1, 0])
+def test_a_strategy_that_searches_is_asked_again_with_more_effort(made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice as much each time, with other seeds, while three times as long as the last time is left and it makes a
+    plan."""
     asked: list[tuple[float, int]] = []
     left_s = [100.0]
 
     def ask_all(search: PlanSearch, effort: float, seed: int) -> bool:
         asked.append((effort, seed))
         left_s[0] -= 10.0 * 2 ** (len(asked) - 1)
+        search.tally.simulated += made
         return True
 
     monkeypatch.setattr(PlanSearch, "_ask_all", ask_all)
@@ -138,7 +143,8 @@ def test_a_strategy_that_searches_is_asked_again_with_more_effort(monkeypatch: p
         seed=7,
     )
     search.run()
-    assert asked == [(1.0, 7), (2.0, 8), (4.0, 9)]  # after 10, 20 and 40 s: 30 s are left, less than 120
+    every = [(1.0, 7), (2.0, 8), (4.0, 9)]  # after 10, 20 and 40 s: 30 s are left, less than 120
+    assert asked == (every if made else every[:1])
 
 
 def test_free_links_and_whole_shares_leave_no_gap() -> None:
@@ -165,13 +171,35 @@ def test_annealing_moves_runs_of_layers() -> None:
         )
     )
     cluster = flat_switch(2, Wire(bandwidth_bytes_per_s=1e5))
-    search, again, longer = (searched(profile, cluster, ("greedy",), looks=looks) for looks in (200, 200, 400))
+    search, again, longer = (searched(profile, cluster, ("greedy",), looks=looks) for looks in (40, 40, 80))
     assert search.best is not None and search.best.refined
     start = planned("greedy", profile, cluster, batch_size=8)
     assert search.best.score < step_seconds(profile, cluster, start)
     assert search.best.plan.placements != start.placements
     assert again.best is not None and again.best.plan == search.best.plan, "the seed decides the path"
     assert longer.best is not None and longer.best.score <= search.best.score
+
+
+@pytest.mark.parametrize("given", [2, None])
+def test_micro_batches_that_are_given_stay(given: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of everything that is simulated, annealed or not; otherwise annealing tries more than a strategy has."""
+    seen: list[int] = []
+    simulated = PlanSearch._simulated
+
+    def noted(search: PlanSearch, plan: Plan, cluster: Cluster) -> Any:
+        seen.append(plan.microbatches)
+        return simulated(search, plan, cluster)
+
+    monkeypatch.setattr(PlanSearch, "_simulated", noted)
+    profile = network(*(layer(name, *before, parameter_bytes=10**6) for name, before in (("a", ()), ("b", ("a",)))))
+    searched(profile, flat_switch(2, Wire(bandwidth_bytes_per_s=1e5)), ("greedy",), microbatches=given)
+    assert len(seen) > 9 and (len({*seen}) == 1) is (given is not None)
+
+
+def test_the_same_step_again_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Annealing, "rounds", lambda _, starts, score: (score(each.plan) for each in starts))
+    search = searched(chain([1.0, 2.0]), flat_switch(2, WIRE), ("greedy",))
+    assert search.tally.simulated >= 2 and search.best is not None and not search.best.refined
 
 
 def test_what_does_not_fit_is_no_answer() -> None:
@@ -228,7 +256,7 @@ def test_a_search_finds_at_least_what_the_ranking_of_a_card_finds(
 def test_sharded_states_are_searched_where_nothing_else_fits() -> None:
     """BERT-large on 8 V100 of 16 GiB: 33 s with replicas that fit, 0.9 s fully sharded."""
     profile, cluster = files.read_profile("bert_large_v100"), read_cluster("p3-16xlarge", devices=8)
-    search = searched(profile, cluster, ("data", "fsdp", "megatron", "owt", "model"), looks=120)
+    search = searched(profile, cluster, ("data", "fsdp", "owt", "model"))
     fsdp = partitioners.make_plan("fsdp", profile, cluster, StepSettings(batch_size=profile.batch_size))
     assert search.best is not None
     assert search.best.score <= step_seconds(profile, cluster, fsdp)
