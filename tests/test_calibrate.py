@@ -8,7 +8,8 @@ import statistics
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -32,6 +33,7 @@ from traces.calibrate.median_calibration import band_of, curve_of, sizes_to, typ
 from traces.lab import namespaces
 from traces.lab.launch import launch
 from traces.lab.link_shaping import Shaping
+from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 
 REASON = namespaces.available()
@@ -180,6 +182,31 @@ def test_products_of_matrices_are_counted_as_they_are_made() -> None:
     over = iter([False, False, True])
     per_s, seconds = link_probe._products(lambda start_s: next(over))
     assert per_s * seconds == pytest.approx(3)
+
+
+class CountedCollectives:
+    """All-reduces of two seconds each on a clock that nothing else moves."""
+
+    now_s = 0.0
+
+    def barrier(self) -> None:
+        pass
+
+    def all_reduce(self, tensor: object, async_op: bool = False) -> SimpleNamespace:
+        self.now_s += 0.0 if async_op else 2.0
+        return SimpleNamespace(is_completed=lambda: True)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_each_round_of_a_ring_waits_for_its_share(ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """26 s beside compute, 2 s without: 24 s more over the 2 (N - 1) rounds; the first time does not count."""
+    group = CountedCollectives()
+    monkeypatch.setattr(link_probe, "dist", group)
+    monkeypatch.setattr(link_probe, "time", SimpleNamespace(perf_counter=lambda: group.now_s))
+    busy_s = iter([100.0, 26.0, 26.0, 100.0, 26.0])
+    monkeypatch.setattr(link_probe, "_products", lambda done: (0.0, next(busy_s)))
+    rank = cast(Rank, SimpleNamespace(ranks=ranks))
+    assert link_probe.round_waits(rank, [2, 1]) == pytest.approx([24 / (2 * (ranks - 1))] * 3)
 
 
 def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from conftest import ROOT
 from small_networks import branches, chain
 from test_nccl import written
 from test_ranks import LATE, RANKS, trace
 
 from dashboard.state import uploads
+from dashboard.state.inventory import label
 from dashboard.state.opening import opened
 from dashboard.state.store import Store
 from simulator.errors import InputError
@@ -122,6 +124,29 @@ def test_a_configuration_is_a_card_and_what_is_too_large_is_refused() -> None:
     assert not problems and store.profile(now).model == "tiny" and report is not None and report.step_s > 0
     with pytest.raises(InputError, match="layers is 400: at most"):
         store.put_card(CONFIG.replace('"num_hidden_layers": 4,', '"num_hidden_layers": 400,').encode(), "deep.json")
+
+
+@pytest.mark.parametrize(("filename", "name"), [("tiny.json", "tiny"), (f"{'a' * 70}.json", "a" * 60)])
+def test_a_card_has_the_name_of_its_file_and_can_be_opened_again(filename: str, name: str) -> None:
+    store = Store({"net": branches()})
+    key, again = (store.put_card(CONFIG.encode(), filename) for _ in range(2))
+    assert key == again and label(key) == name
+    assert len(key) - len(name) == len(store.identity("net")) - len("net")  # as many digits as a profile's
+    assert store.profile(replace(store.default(), profile=key, cluster="dgx-h100")).model == name
+
+
+def test_no_more_is_opened_than_the_guide_says() -> None:
+    words = " ".join((ROOT / "docs" / "dashboard.md").read_text().split())
+    megabytes = [f"{most / 1e6:g} MB" for most in (uploads.MOST_UPLOAD_BYTES, uploads.MOST_UNPACKED_BYTES)]
+    assert f"{megabytes[0]} at a time, {megabytes[1]} unpacked, of YAML {uploads.MOST_YAML_BYTES / 1e3:g} kB;" in words
+    layers, runs = uploads.MOST_LAYERS, uploads.MOST_OUTCOMES
+    assert f"at most {layers:,} layers of {uploads.MOST_SCALING_POINTS} scaling points" in words
+    assert (
+        f"a model card {uploads.MOST_BLOCKS} blocks, a plan {layers:,} layers of {uploads.MOST_SHARDS:,} shards"
+        in words
+    )
+    devices, links = uploads.MOST_CLUSTER_DEVICES, uploads.MOST_LINKS
+    assert f"a cluster {devices:,} devices and {links:,} links, a validation {runs:,} runs." in words
 
 
 def test_a_packed_profile_is_read() -> None:

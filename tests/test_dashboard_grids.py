@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_networks import branches
+from small_networks import branches, chain
 
 from dashboard.app import create_app
 from dashboard.frame.controls import CONTROLS, applies, rail
@@ -75,6 +75,13 @@ def test_what_is_offered_is_what_the_strategy_takes(store: Store, card: str) -> 
             assert not goes, (now, error)
         else:
             assert goes, now
+
+
+def test_without_attention_stages_are_what_one_tensor_leaves() -> None:
+    """Six layers in a row make up to six; ten with a residual block and two branches seven."""
+    now = Configuration(profile="net", cluster="cpu-1g", strategy="megatron", devices=12, batch_size=840)
+    assert degrees(now, chain([1.0] * 6))["pipeline"] == [1, 2, 3, 4, 6]
+    assert degrees(replace(now, devices=70), branches())["pipeline"] == [1, 2, 5, 7]
 
 
 def test_all_numbers_of_microbatches_are_offered(store: Store) -> None:

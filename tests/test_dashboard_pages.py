@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,11 +19,22 @@ from dashboard.pages.compare import Side, _sides
 from dashboard.state import sweeps as sweeps_module
 from dashboard.state.device_groups import block_in
 from dashboard.state.store import Store
-from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
+from dashboard.state.sweeps import (
+    CANCELLED,
+    DONE,
+    PAUSED,
+    RUNNING,
+    EndableProcesses,
+    Sweep,
+    Sweeps,
+    SweepStopped,
+    configuration_of,
+)
 from dashboard.words.comparison import device_changes, device_time, moved_layers, results, settings
 from dashboard.words.kpis import BAD, GOOD, SAME, difference
 from dashboard.words.sweep import axis_title
 from simulator.errors import InputError, UnknownNameError
+from simulator.sweep.evaluate import SweepContext
 
 
 @pytest.fixture(scope="module")
@@ -296,3 +307,12 @@ def test_a_sweep_without_prices_has_no_column_of_them() -> None:
     fields = [column["field"] for column in columns_of_table(("strategy", "devices"), [row])]
     assert fields == ["number", "strategy", "devices", "step_s", "expected", "samples_per_s", "status"]
     assert "dollars_per_sample" in [each["field"] for each in columns_of_table((), [{**row, "dollars_per_sample": 1}])]
+
+
+def test_processes_that_were_ended_take_no_more_points() -> None:
+    """Not even in a new pool, which the runner's own have for a process that died."""
+    engine = EndableProcesses(cast(SweepContext, None), 1)  # no process starts before the first point
+    engine.end()
+    with pytest.raises(SweepStopped):
+        engine.submit([])
+    engine.close()

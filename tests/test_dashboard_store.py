@@ -155,7 +155,11 @@ def test_a_broken_upload_says_where_and_why(text: bytes, complaint: str) -> None
 
 @pytest.mark.parametrize(
     ("change", "rule"),
-    [({"forward_s": 1e8}, "at most 100,000 here"), ({"parameter_bytes": 10**16}, r"at most 1e\+15 here")],
+    [
+        ({"forward_s": 1e8}, "at most 100,000 here"),
+        ({"parameter_bytes": 10**16}, r"at most 1e\+15 here"),
+        ({"flops": 1e22}, r"at most 1e\+21 here"),
+    ],
 )
 def test_what_no_layer_has_is_refused(tmp_path: Path, change: dict[str, Any], rule: str) -> None:
     plain = chain([1.0, 2.0])

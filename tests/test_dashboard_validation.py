@@ -54,6 +54,19 @@ def test_groups_and_their_runs_come_worst_first() -> None:
     assert {by: len(grouped(RUNS, by)) for by in GROUPINGS} == {"strategy": 2, "ranks": 1, "network": 2, "rate": 1}
 
 
+def test_runs_are_named_by_what_was_run() -> None:
+    """torch's pipelines by their schedule, where the case says which, else as the strategy that made the plan."""
+    of_case: dict[str, dict[str, Any]] = {
+        "data, DDP": {"via": "ddp", "strategy": "data"},
+        "data, straggler": {"via": "ddp", "strategy": "data", "straggler": 0},
+        "1f1b": {"via": "pipelining", "options": {"schedule": "1f1b"}},
+        "pipeline": {"via": "pipelining"},
+        "pipeline, executor": {"options": {"schedule": "1f1b"}},
+    }
+    for name, case in of_case.items():
+        assert [group.name for group in grouped([outcome(0.1, **case)], "strategy")] == [name]
+
+
 def test_a_perfect_prediction_lies_on_the_diagonal() -> None:
     groups = grouped(RUNS, "strategy")
     dots = predicted_against_actual(groups, RUNS[1].case.name)["data"][2]

@@ -18,9 +18,9 @@ from test_closed_forms import chain, star
 from partitioners._judge.judge import Judge
 from partitioners._search.judged_plan import Judged, LocalChange
 from partitioners._search.layer_groups import GroupCut, cuts, device_blocks, layer_groups
-from partitioners._search.loads import LoadTables
+from partitioners._search.loads import LoadTables, MessageLoads, PassLoads, PlanLoads
 from partitioners._search.local_search import LocalSearch
-from partitioners._search.promises import promises_s, steps_of_loads
+from partitioners._search.promises import _chains, promises_s, steps_of_loads
 from partitioners._search.refinement import _improve
 from partitioners._search.window_bounds import Library, window_of
 from simulator.cluster import Cluster
@@ -169,6 +169,23 @@ def test_a_chain_promises_its_step(devices: tuple[tuple[int, ...], ...], price_s
     tables = LoadTables(profile, cluster, runtime)
     promised_s = promises_s(tables, tables.of(plan), [1])[0]
     assert promised_s + price_s == pytest.approx(step_seconds(profile, cluster, plan, runtime), rel=1e-9)
+
+
+def test_what_comes_after_a_backward_pass_by_hand() -> None:
+    """a, which b and c read, and d, which reads both; of messages of a step one of two micro-batches has half.
+
+    After c's pass those of a and b follow on one device, after b's the gradient's way to a and a's pass, after d's the
+    way to b and all that b has behind it. Of the price of a task half is the backward pass's.
+    """
+    none = np.zeros(0)
+    passes = [PassLoads(none, *seconds, ()) for seconds in ((1, 2, 0.2), (3, 5, 0.4), (7, 11, 0.6), (1, 1, 0.0))]
+    messages = [MessageLoads(none, *seconds) for seconds in ((4, 6, 0.1), (8, 20, 0.2), (0, 0, 0.0), (0, 0, 0.0))]
+    base = Plan(model="any", batch_size=4, microbatches=2, placements={})
+    loads = PlanLoads(base=base, numbers=[], passes=passes, messages=messages, passes_s=none, links_s=none)
+    reached_s, fixed_s, behind_s = _chains([[], [0], [0], [1, 2]], loads)
+    assert reached_s == pytest.approx((1 + 2 + 5) + (3 + 5 + 14) + (1 + 1))  # by b; by c it is 28
+    assert fixed_s == pytest.approx(0.2 + 0.1 + 0.4 + 0.2)
+    assert behind_s == pytest.approx([0.0, 3 + 2.1, 2.1 + 5.2, 10 + 5.2 + 3 + 2.1])
 
 
 @settings(max_examples=laws.examples(20, 50), deadline=None)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from small_networks import chain
 
 from simulator import files
 from simulator.errors import InputError
+from simulator.network.topologies import Wire, flat_switch
+from simulator.plan import Synchronisation
+from simulator.run import lowered
+from simulator.studies.scaling import replicated
 from traces.calibrate import runtime_overheads
-from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s
+from traces.calibrate.runtime_overheads import pass_cost, pass_overhead_s, task_overhead_s
 from traces.lab.launch import launch
 
 
@@ -37,6 +43,27 @@ def test_what_is_longer_is_the_median_of_turns() -> None:
     steps = [lambda: None, lambda: (next(clock), next(clock))]
     assert runtime_overheads._longer_s(*steps, 5, lambda: float(next(clock))) == 2.0
     assert runtime_overheads._longer_s(*steps[::-1], 5, lambda: float(next(clock))) == 0.0
+
+
+def test_a_task_costs_its_share_of_what_the_executor_takes_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ordinary step takes a second, a tick of the clock; the executor's, whose last task ends after 8, 7 more."""
+    clock, profile = count(), files.read_profile("vgg_small")
+    begun: list[int] = []
+
+    def stepped(*batch: object) -> SimpleNamespace:
+        begun.append(1)
+        warm = len(begun) <= runtime_overheads.WARMUP
+        return SimpleNamespace(end_s=np.array([3.0, np.nan, 100.0 if warm else 8.0, 5.0]))
+
+    ordinary = SimpleNamespace(train=lambda: None)
+    executor = SimpleNamespace(step=stepped, close=lambda: None)
+    monkeypatch.setattr(runtime_overheads, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(runtime_overheads, "MeasurementRounds", lambda *_: ordinary)
+    monkeypatch.setattr(runtime_overheads, "Worker", lambda *_: executor)
+    cluster = flat_switch(1, Wire(bandwidth_bytes_per_s=1.0))
+    plan = replicated(profile, 1, profile.batch_size, Synchronisation())
+    assert task_overhead_s(profile, repeats=2) == pytest.approx(7 / len(lowered(profile, cluster, plan).graph))
+    assert len(begun) == runtime_overheads.WARMUP + 2
 
 
 def test_a_network_is_cut_near_the_middle_after_a_small_output() -> None:

@@ -43,6 +43,17 @@ def test_a_kernel_that_does_not_count_says_nothing(tmp_path: Path) -> None:
     assert largest([None, 0.01, 0.03]) == 0.03 and largest([None]) is None
 
 
+@pytest.mark.parametrize("counting", [0, 1])
+def test_counters_that_are_there_only_once_say_nothing(tmp_path: Path, counting: int) -> None:
+    stat = tmp_path / "stat"
+    texts = ["cpu  1000 50 300 9000 200 10 40\n"] * 2
+    texts[counting] = FIRST
+    stat.write_text(texts[0])
+    stolen = StolenTime(stat)
+    stat.write_text(texts[1])
+    assert stolen.share() is None
+
+
 def test_what_was_measured_meanwhile_says_so() -> None:
     points = {(0, 1): line(40e-6, 1e6)}
     cluster, _ = apply(PAIR, measurement(points, stolen_share=0.034), "on paper")

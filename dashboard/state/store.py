@@ -120,7 +120,7 @@ class Store:
     def put_card(self, text: bytes, filename: str) -> str:
         """Keep an uploaded model card, in a file as the others; its identity. Raises InputError."""
         uploads.card(text, filename)
-        name = Path(filename).stem[:60] or "upload"
+        name = Path(filename).stem[:60]
         key = f"{name}@{sha256(text).hexdigest()[:10]}"
         if not self._folder:
             self._folder = mkdtemp(prefix=folder_prefix())
