@@ -127,5 +127,5 @@ def pass_cost(rank: Rank, path: str, posting_s: float, repeats: int) -> tuple[fl
         def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
             return posted(super().get_bwd_send_ops(bwd_chunk_id))
 
-    runtime_overheads.Stage = Slow  # type: ignore[misc]
+    runtime_overheads.Stage, runtime_overheads.WARMUP, runtime_overheads.MICROBATCHES = Slow, 1, 4  # type: ignore[misc]
     return runtime_overheads.pass_cost(files.read_profile(path), rank.number, repeats=repeats)

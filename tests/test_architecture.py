@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -75,14 +76,17 @@ def room_of(module: str) -> str:
     return module if module in FLOOR else module.rpartition(".")[0] or module
 
 
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse((ROOT / path).read_text())
+@cache
+def imports_of(path: Path) -> tuple[list[str], list[str]]:
+    """What a file imports as it is loaded, and all that it imports."""
+    tree = ast.parse((ROOT / path).read_text())
+    return list(imported(tree.body)), list(imported(ast.walk(tree)))
 
 
 @pytest.mark.parametrize("module", [name for name, path in MODULES.items() if path.name != "__init__.py"])
 def test_rooms_import_only_what_stands_below(module: str) -> None:
     room, package = room_of(module), module.split(".")[0]
-    for name in imported(ast.walk(tree_of(MODULES[module]))):
+    for name in imports_of(MODULES[module])[1]:
         if name.split(".")[0] not in PACKAGES:
             assert name.split(".")[0] not in ("benchmarks", "tests"), f"{module} imports {name}, which does not ship"
             continue
@@ -97,9 +101,9 @@ def test_rooms_import_only_what_stands_below(module: str) -> None:
 def test_heavy_libraries_stay_where_they_belong(path: Path) -> None:
     package = path.parts[0]
     if package in ("simulator", "partitioners"):
-        assert not {name.split(".")[0] for name in imported(tree_of(path).body)} & HEAVY
+        assert not {name.split(".")[0] for name in imports_of(path)[0]} & HEAVY
     if package != "traces" or path.parts[1] == "results":
-        assert "torch" not in {name.split(".")[0] for name in imported(ast.walk(tree_of(path)))}
+        assert "torch" not in {name.split(".")[0] for name in imports_of(path)[1]}
 
 
 def test_results_and_recordings_load_without_torch() -> None:
@@ -125,7 +129,7 @@ def test_the_simulators_public_names_are_those_of_its_map() -> None:
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=str)
 def test_every_room_has_a_map(path: Path) -> None:
     """Registries say how a file joins them; every other room names each of its files."""
-    text = ast.get_docstring(tree_of(path)) or ""
+    text = ast.get_docstring(ast.parse((ROOT / path).read_text())) or ""
     assert text
     if "registry" in text or path.parts[:2] == ("dashboard", "pages"):
         return

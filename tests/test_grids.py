@@ -171,7 +171,7 @@ def test_what_a_mixture_holds_is_bounded_with_all_its_experts(grid: TrainingGrid
 
 
 def test_experts_of_a_network_that_begins_dense_are_shared_out() -> None:
-    ranking = ranked_grids(DENSE_FIRST, PROFILES[DENSE_FIRST], nodes(8), NANOTRON, 16, top=1000)
+    ranking = ranked_grids(DENSE_FIRST, PROFILES[DENSE_FIRST], nodes(4), NANOTRON, 4, top=1000)
     assert {each.grid.expert for each in ranking.runs} == {1, 2, 4}
     assert not any("experts" in reason for _, reason in ranking.refused)
 
@@ -179,8 +179,8 @@ def test_experts_of_a_network_that_begins_dense_are_shared_out() -> None:
 @pytest.mark.parametrize("card", CARDS)
 def test_what_bounds_leave_out_is_not_among_the_best(card: ModelCard) -> None:
     """The best three splits are those of a ranking that simulates every grid."""
-    cluster, profile = nodes(8), PROFILES[card]
-    some, every = (ranked_grids(card, profile, cluster, NANOTRON, 16, top=top) for top in (3, 1000))
+    cluster, profile = nodes(4), PROFILES[card]
+    some, every = (ranked_grids(card, profile, cluster, NANOTRON, 8, top=top) for top in (3, 1000))
     assert not every.bounded and some.bounded
     assert len(every.simulated) == len(some.simulated) + len(some.bounded)
     first = [(split_of(each.grid), each.report.step_s) for each in best_of_splits(some.runs)][:3]

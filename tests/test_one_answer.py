@@ -39,7 +39,7 @@ MACHINES = [
     ("dense", 8, 16, 10), ("dense", 16, 32, 8), ("dense", 64, 64, 6), ("dense", 512, 512, 6), ("dense", 2048, 2048, 4),
     ("long", 8, 8, 8), ("mixture", 8, 16, 12), ("mixture", 16, 32, 10),
 ]  # fmt: skip
-"""Card, devices, batch and how many of its kinds of grids; 64 in all, half of those of four machines in the suite."""
+"""Card, devices, batch and how many kinds of grids; 64 in all, a third of those of four machines in the suite."""
 MOST_WHOLE = 16
 """Devices up to which the surfaces that keep every task are asked too."""
 
@@ -137,7 +137,7 @@ def test_grids_of_a_card(
     card = tmp_path / "card.yaml"
     card.write_text(KINDS[kind])
     surfaces = Surfaces(capsys, tmp_path, str(card), "dgx-h100", devices)
-    count = laws.examples(count // 2, count)
+    count = laws.examples(count // 3, count)
     ranked = said(capsys, "compare", str(card), *surfaces.machine, "--batch-size", str(batch), "--top", str(5 * count))
     for row in of_kinds(ranked["grids"], count):
         words = shlex.split(row["simulate"])

@@ -25,11 +25,11 @@ from traces.lab.launch import launch
 def test_posting_a_message_counts_for_half_of_it_on_both_ranks() -> None:
     """The first rank posts a message after each pass forward, the second after each backward, so that a pass takes
     half of a posting more; 30 ms stand well above what a loaded machine adds to one of them. What the first
-    part gives is 16,384 bytes a sample, of which there are 4 in a micro-batch."""
-    arguments = {"path": "vgg_small", "posting_s": 60e-3, "repeats": 5}
+    part gives is 16,384 bytes a sample, of which there are 8 in a micro-batch."""
+    arguments = {"path": "vgg_small", "posting_s": 60e-3, "repeats": 3}
     for seconds, size in launch("parallel_programs:pass_cost", 2, arguments=arguments, timeout_s=100):
         assert seconds == pytest.approx(30e-3, abs=15e-3)
-        assert size == 4 * 16384 / 2
+        assert size == 8 * 16384 / 2
 
 
 def test_what_the_simulator_charges_to_send_is_taken_off() -> None:

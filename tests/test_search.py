@@ -180,8 +180,8 @@ def test_annealing_moves_runs_of_layers() -> None:
     assert longer.best is not None and longer.best.score <= search.best.score
 
 
-@pytest.mark.parametrize("given", [2, None])
-def test_micro_batches_that_are_given_stay(given: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("count", [2, None])
+def test_micro_batches_that_are_given_stay(count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of everything that is simulated, annealed or not; otherwise annealing tries more than a strategy has."""
     seen: list[int] = []
     simulated = PlanSearch._simulated
@@ -192,8 +192,8 @@ def test_micro_batches_that_are_given_stay(given: int | None, monkeypatch: pytes
 
     monkeypatch.setattr(PlanSearch, "_simulated", noted)
     profile = network(*(layer(name, *before, parameter_bytes=10**6) for name, before in (("a", ()), ("b", ("a",)))))
-    searched(profile, flat_switch(2, Wire(bandwidth_bytes_per_s=1e5)), ("greedy",), microbatches=given)
-    assert len(seen) > 9 and (len({*seen}) == 1) is (given is not None)
+    searched(profile, flat_switch(2, Wire(bandwidth_bytes_per_s=1e5)), ("greedy",), microbatches=count)
+    assert len(seen) > 9 and (len({*seen}) == 1) is (count is not None)
 
 
 def test_the_same_step_again_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from simulator.network.catalogue import read_preset
 from simulator.plan import Synchronisation
 
 NANOTRON = read_stack("nanotron-h100")
-CARD = ModelCard(name="small", layers=8, hidden=4096, heads=32, ffn=16_384, vocabulary=32_000, sequence=2048)
+CARD = ModelCard(name="small", layers=2, hidden=4096, heads=32, ffn=16_384, vocabulary=32_000, sequence=2048)
 NODES = read_preset("dgx-h100").build
 TINY = replace(CARD, name="tiny", hidden=256, ffn=512, vocabulary=512, sequence=256)
 """So small that launches decide."""

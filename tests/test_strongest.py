@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -195,7 +196,7 @@ def test_plans_are_near_up_to_a_fifth_slower_than_the_best_that_fits() -> None:
     assert judge.is_near(1e9)
 
 
-@pytest.mark.parametrize("price_s", [0.0, 1e-5])
+@pytest.mark.parametrize("price_s", laws.some([0.0, 1e-5], 1))
 def test_the_search_is_never_worse_than_the_strongest_of_any_strategy(price_s: float) -> None:
     profile, cluster = profile_called("vgg_small"), cluster_of("switch", 4, 10.0)
     runtime = Runtime(name="priced", task_overhead_s=price_s)
@@ -217,7 +218,7 @@ def test_more_effort_is_used() -> None:
     cluster = read_cluster("p3-8xlarge", devices=8).with_tier("inter", bandwidth_bytes_per_s=0.35e9)
     cluster = cluster.with_efficiency("inter", 1, "as the case has it")
     step = StepSettings(batch_size=512)
-    plans = [make_plan("hypergraph", profile, cluster, step, effort=effort, seed=1) for effort in (0.03, 0.03, 0.1)]
+    plans = [make_plan("hypergraph", profile, cluster, step, effort=effort, seed=1) for effort in (0.01, 0.01, 0.05)]
     little_s, again_s, more_s = (step_seconds(profile, cluster, plan) for plan in plans)
     assert little_s == again_s and more_s < 0.99 * little_s
 
