@@ -41,7 +41,7 @@ def _data(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
 
 
-SIMULATED = 6
+SIMULATED = 12
 """Runs of a source that are simulated here, about."""
 
 

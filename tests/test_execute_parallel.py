@@ -77,9 +77,9 @@ def _any_sharding(draw: random.Random, layer: Layer) -> Sharding:
 @pytest.mark.parametrize(
     ("name", "seed"),
     [
-        *(("transformer", n) for n in range(6)),
-        *(("tied", n) for n in range(4)),
-        *(("convolutions", n) for n in range(3)),
+        *(("transformer", n) for n in range(laws.examples(3, 6))),
+        *(("tied", n) for n in range(laws.examples(2, 4))),
+        *(("convolutions", n) for n in range(laws.examples(2, 3))),
     ],
 )
 def test_gradients_of_random_plans_over_all_axes(name: str, seed: int) -> None:

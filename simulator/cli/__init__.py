@@ -238,13 +238,14 @@ def options_of(name: str) -> list[str]:
 
 
 def _parser(name_typed: str) -> argparse.ArgumentParser:
-    """The parser of all commands; only the one that was typed is asked for its arguments, whose help may load much."""
+    """The parser of the command that was typed, or of all where none was, which their arguments are not asked for."""
     parser = OneLineParser(prog="shardscope", description="Simulate how a network trains on many devices.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     text = "end after so long, e.g. 10min, with code 2 and nothing half-written; before the command"
     parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_values.duration, help=text)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, file in _files().items():
+    files = _files()
+    for name, file in ({name_typed: files[name_typed]} if name_typed in files else files).items():
         command = subparsers.add_parser(name, help=_help_line(file))
         if name == name_typed:
             module = _load(name)
