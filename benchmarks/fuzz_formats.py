@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -238,7 +239,7 @@ def _write_results(path: Path) -> None:
     """A table of a sweep that ran, of which little is left so that most damage hits something."""
     parameters = {"profile": "vgg_digits", "cluster": "cpu-1g", "strategy": "data", "devices": [1, 2]}
     points = expand(Specification(parameters=parameters), {"data": ()})
-    with ResultsTable(path.parent, points, "1", resume=False) as table:
+    with closing(ResultsTable(path.parent, points, "1", resume=False)) as table:
         table.record(evaluate(context_of(points, partitioners.make_plan), point) for point in points.points)
         table._connection.execute("PRAGMA journal_mode = DELETE")
 

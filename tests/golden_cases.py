@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 import small_networks
+from tori import ring, torus
 
 import partitioners
 from simulator import files
@@ -22,7 +23,7 @@ from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
 from simulator.engine.noise import Noise
 from simulator.network.catalogue import read_cluster
-from simulator.network.topologies import Wire, flat_switch, ring, torus, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import Plan, Sharding, Synchronisation, split_settings
 from simulator.report.metrics import Report
 from simulator.run import Run, run

@@ -19,11 +19,10 @@ from simulator.cluster import AchievedShare
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.lowering.tasks.graph_builder import GraphBuilder
-from simulator.memory_fit import BORDER
 from simulator.network.topologies import Wire, flat_switch
 from simulator.plan import ParameterStates, Plan, Sharding, StepSettings
 from simulator.report.interval import BAND_TO_RANGE, step_interval
-from simulator.report.memory import most_bytes, peak_bytes, verdict
+from simulator.report.memory import BORDER, most_bytes, peak_bytes, verdict
 from simulator.run import run
 from simulator.runtime import Runtime
 from simulator.taskgraph import Kind, Route, TaskGraph

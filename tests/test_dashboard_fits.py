@@ -16,7 +16,7 @@ from dashboard.state.simulating import Glance, Outcome, glance_of
 from dashboard.state.store import Store
 from dashboard.words.comparison import results
 from dashboard.words.kpis import COLOURS, yardstick
-from simulator.memory_fit import Fit
+from simulator.report.memory import Fit
 
 NOW = Configuration(profile="net", cluster="dgx-h100", strategy="data", devices=8)
 

@@ -12,8 +12,7 @@ from small_networks import switched
 
 from simulator.engine import simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
-from simulator.memory_fit import BORDER
-from simulator.report.memory import launched_s, peak_bytes, usage
+from simulator.report.memory import BORDER, launched_s, peak_bytes, usage
 from simulator.taskgraph import Kind, Route, TaskGraph
 
 pytestmark = pytest.mark.usefixtures("engine")

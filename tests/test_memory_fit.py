@@ -9,8 +9,8 @@ from small_networks import chain, switched
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
-from simulator.memory_fit import BORDER, Fit
 from simulator.plan import Plan, Sharding
+from simulator.report.memory import BORDER, Fit
 from simulator.run import run
 from simulator.runtime import TORCH_PIPELINING, Runtime
 

@@ -13,10 +13,9 @@ from random_inputs import clusters, plans, profiles
 from small_networks import chain, switched
 
 from simulator.cluster import Cluster, Device
-from simulator.memory_fit import BORDER
 from simulator.parameter_states import REPLICATED, ParameterStates
 from simulator.plan import Plan, Sharding, Synchronisation
-from simulator.report.memory import launched_s, most_bytes, peak_bytes, usage, verdict
+from simulator.report.memory import BORDER, launched_s, most_bytes, peak_bytes, usage, verdict
 from simulator.run import run
 from simulator.runtime import Runtime
 from simulator.taskgraph import Kind, TaskGraph

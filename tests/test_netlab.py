@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tori import ring
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from benchmarks import cpu_throttle
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
-from simulator.network.topologies import Wire, flat_switch, ring, two_tier
+from simulator.network.topologies import Wire, flat_switch, two_tier
 from traces.calibrate.link_probe import own_cores
 from traces.lab import namespaces
 from traces.lab.child_processes import dies_with, usable_cores

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -202,10 +203,10 @@ def test_a_folder_with_a_sweep_is_not_overwritten(profile: Path, tmp_path: Path)
 
 def test_a_sweep_that_never_began_is_in_nobodys_way(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, seed=[0, 1])
-    with ResultsTable(tmp_path, points, "source", resume=False) as results_table:
+    with closing(ResultsTable(tmp_path, points, "source", resume=False)) as results_table:
         assert results_table.pending() == {0, 1}
     other = sweep_strategies.points(profile, devices=[2, 3, 4])
-    with ResultsTable(tmp_path, other, "source", resume=False) as results_table:
+    with closing(ResultsTable(tmp_path, other, "source", resume=False)) as results_table:
         assert results_table.pending() == {0, 1, 2}
 
 
@@ -213,7 +214,7 @@ def test_resume_runs_only_what_is_missing(profile: Path, tmp_path: Path) -> None
     points = sweep_strategies.points(profile, seed="0..9")
     whole = sweep(points, tmp_path / "whole", jobs=1)
     (tmp_path / "out").mkdir()
-    with ResultsTable(tmp_path / "out", points, version(), resume=False) as results_table:
+    with closing(ResultsTable(tmp_path / "out", points, version(), resume=False)) as results_table:
         results_table.record([evaluate(context(points), point) for point in points.points[:7]])
     ran: list[int] = []
     pace = run_sweep(
@@ -256,13 +257,13 @@ def test_a_folder_that_cannot_be_written(profile: Path, tmp_path: Path) -> None:
 def test_a_full_disk_loses_nothing_that_was_written(profile: Path, tmp_path: Path) -> None:
     points = sweep_strategies.points(profile, seed="0..299")
     results = [evaluate(context(points), point) for point in points.points]
-    with ResultsTable(tmp_path, points, "source", resume=False) as results_table:
+    with closing(ResultsTable(tmp_path, points, "source", resume=False)) as results_table:
         results_table.record(results[:20])
         results_table._connection.execute("PRAGMA max_page_count = 1")  # SQLite raises it to the present size
         with pytest.raises(InputError, match=r"database or disk is full; .* --resume runs the rest"):
             for result in results[20:]:
                 results_table.record([result])
-    with ResultsTable(tmp_path, points, "source", resume=True) as results_table:
+    with closing(ResultsTable(tmp_path, points, "source", resume=True)) as results_table:
         left = results_table.pending()
         assert 0 < len(left) <= 280 and not left & set(range(20))
         results_table.record(result for result in results if result.number in left)

@@ -7,10 +7,11 @@ from itertools import pairwise, permutations
 
 import networkx as nx
 import pytest
+from tori import ring, torus
 
 from simulator.cluster import Cluster, Device, Link
 from simulator.errors import InputError
-from simulator.network.topologies import Wire, flat_switch, ring, take, torus, two_tier
+from simulator.network.topologies import Wire, flat_switch, take, two_tier
 
 WIRE = Wire(bandwidth_bytes_per_s=1e9, latency_s=1e-6)
 INTRA = Wire(bandwidth_bytes_per_s=100e9, latency_s=1e-6, tier="intra")
@@ -150,8 +151,6 @@ def test_take_keeps_servers() -> None:
         (lambda: flat_switch(0, WIRE), "devices is 0: a cluster has at least 1"),
         (lambda: flat_switch(1, WIRE, servers=-1), "servers is -1: it is at least 0"),
         (lambda: two_tier(4, 0, INTRA, INTER), "per_node is 0: a node has at least 1 device"),
-        (lambda: torus((3, 0), WIRE), r"shape is \(3, 0\): each side is at least 1"),
-        (lambda: torus((), WIRE), r"shape is \(\): each side is at least 1"),
         (lambda: take(flat_switch(2, WIRE), 3), "devices is 3: cluster 'flat-switch' has 2 workers; use 1 to 2"),
     ],
 )

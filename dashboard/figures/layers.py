@@ -8,7 +8,7 @@ from dashboard.figures.style import BACKWARD, FORWARD, LEGEND_ABOVE, Figure, fig
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.workload import Profile
 
-_STEPS, _LABELLED = 48, 24
+_STEPS = 48
 
 
 def layer_times(profile: Profile) -> Figure:

@@ -23,10 +23,10 @@ from dashboard.state.planning import Tell, build_plan, changed_cluster, usual_cl
 from simulator.cluster import Cluster
 from simulator.errors import ShardscopeError
 from simulator.language_models.training_stack import runtime_of
-from simulator.memory_fit import Fit
 from simulator.network.catalogue import ClusterFile
 from simulator.plan import Plan
 from simulator.report.interval import StepInterval, step_interval
+from simulator.report.memory import Fit
 from simulator.report.metrics import Report
 from simulator.run import Run, expected_interval, run, step_report
 from simulator.runtime import IDEAL, Runtime

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from dashboard.state.measures import fullest
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.words.volume import volume_unit
-from simulator.memory_fit import Fit
 from simulator.report.interval import StepInterval
+from simulator.report.memory import Fit
 from simulator.report.metrics import Report
 from simulator.units import format_bytes, format_time
 

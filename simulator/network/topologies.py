@@ -2,7 +2,6 @@
 
 flat_switch     every device on one switch
 two_tier        nodes of several devices: a switch inside each node, one core switch between the nodes
-ring, torus     every device joined to its neighbours, without a switch
 
 A Wire says what one hop costs. Each builder also takes `servers`: parameter servers, each on a host of its own,
 joined where a further node would be (see each builder). `device` is what every worker looks like: its kind,
@@ -11,10 +10,8 @@ memory, speed and price; names and hosts are given here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import product
-from math import prod
 
 from simulator.cluster import AchievedShare, Cluster, Device, Link
 from simulator.errors import require
@@ -85,35 +82,6 @@ def two_tier(
     links += [link for server in extra for link in _join(server.name, "core", inter)]
     cores = {} if cores_per_node is None else dict.fromkeys(nodes, cores_per_node)
     return Cluster(name=name, devices=workers + extra, links=tuple(links), host_cores=cores)
-
-
-def ring(devices: int, wire: Wire, *, servers: int = 0, device: Device = WORKER, name: str = "ring") -> Cluster:
-    """`devices` in a circle, each joined to the next and the last to the first; servers as in `torus`."""
-    return torus((devices,), wire, servers=servers, device=device, name=name)
-
-
-def torus(
-    shape: Sequence[int], wire: Wire, *, servers: int = 0, device: Device = WORKER, name: str = "torus"
-) -> Cluster:
-    """A grid of devices of any number of dimensions that wraps round, numbered in row-major order.
-
-    Messages travel along the grid through the devices between, which pass them on. The k-th of K servers
-    hangs on a wire of its own from device k * devices / K. Raises InputError unless every side is at least 1.
-    """
-    require(len(shape) > 0 and min(shape) >= 1, "shape", tuple(shape), "each side is at least 1")
-    members = _workers(prod(shape), device, "host")
-    joined: set[tuple[int, int]] = set()
-    for axis, side in enumerate(shape):
-        stride = prod(shape[axis + 1 :])
-        for number, coordinates in enumerate(product(*map(range, shape))):
-            ahead = number + ((coordinates[axis] + 1) % side - coordinates[axis]) * stride
-            if ahead != number:  # a side of 1 has no neighbour, a side of 2 the same one on both hands
-                joined.add((min(number, ahead), max(number, ahead)))
-    links = [link for a, b in sorted(joined) for link in _join(members[a].name, members[b].name, wire)]
-    extra = _servers(servers)
-    for k, server in enumerate(extra):
-        links += _join(server.name, members[k * len(members) // servers].name, wire)
-    return Cluster(name=name, devices=members + extra, links=tuple(links))
 
 
 def take(cluster: Cluster, devices: int) -> Cluster:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import engine_name
 from simulator.engine.compiled import compiled_peaks
-from simulator.memory_fit import BORDER, Fit
 from simulator.report.time_spans import of_each_owner
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
 from simulator.units import format_bytes
+
+Fit = Literal["fits", "border", "does not fit", "breaks a rule"]
+"""border: predicted to fit, but too narrowly to be sure; breaks a rule: of the runtime, whatever the memory."""
+BORDER = 0.94
+"""Of the limit: closer, a verdict is not safe, as predicted peaks are some per cent off."""
 
 
 def usage(graph: TaskGraph, timeline: Timeline, cluster: Cluster, device: int) -> tuple[Floats, Floats]:

@@ -11,13 +11,13 @@ from simulator.cluster import Cluster
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.gradients import static_parts
-from simulator.memory_fit import Fit
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
 from simulator.report import memory
 from simulator.report.critical_path import LAUNCHES
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse
+from simulator.report.memory import Fit
 from simulator.report.resource_use import DeviceUse, LinkUse, device_rows, link_rows, spent_s
 from simulator.report.step_totals import StepTotals, totals_of
 from simulator.report.traffic import Communication

@@ -12,7 +12,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from simulator import file_gate
@@ -27,7 +26,7 @@ OF_ROW = ("profile_hash", "cluster_hash", "version", "status", "error")
 
 
 class ResultsTable:
-    """The table in `folder`, open for writing. Use it in a `with` statement, under `locked(folder)`."""
+    """The table in `folder`, open for writing until it is closed, under `locked(folder)`."""
 
     def __init__(self, folder: Path, points: Points, version: str, *, resume: bool) -> None:
         """Open the table, or make it with every point pending.
@@ -47,12 +46,8 @@ class ResultsTable:
             self._connection.close()
             raise
 
-    def __enter__(self) -> ResultsTable:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """What is not recorded by now is pending."""
         self._connection.close()
 
     def pending(self) -> frozenset[int]:

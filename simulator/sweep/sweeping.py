@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -90,7 +91,7 @@ def run_sweep(
     `watch` is called whenever points have been written. Raises InputError when the folder is taken or cannot be
     written, holds another sweep, or holds this one and `resume` is false.
     """
-    with locked(folder), ResultsTable(folder, points, version(), resume=resume) as table:
+    with locked(folder), closing(ResultsTable(folder, points, version(), resume=resume)) as table:
         pending = table.pending()
         if not pending:
             return Pace(ran=0, to_run=0, wall_s=0.0)

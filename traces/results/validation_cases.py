@@ -140,15 +140,6 @@ def local() -> tuple[Case, ...]:
     return (*_ddp(), *_pipelines(), *_executed())
 
 
-def reduced() -> tuple[Case, ...]:
-    """Two runs of the local suite, its smallest network in one lab, for a test of a minute."""
-    cases = [
-        case for case in local() if case.model == "alexnet_small" and case.network == LabNetwork(ranks=2, mbit=200)
-    ]
-    plain = [case for case in cases if case.via == "ddp" and case.straggler is None and case.bucket_bytes == 1 << 20]
-    return (*plain, next(case for case in cases if case.via == "pipelining"))
-
-
 def _ddp() -> Iterator[Case]:
     for mbit in (100, 200, 500, 1000, 2000):
         yield Case(model="vgg_small", network=LabNetwork(ranks=2, mbit=mbit), strategy="data", via="ddp")
