@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from dashboard_advice import advised
 from small_networks import branches
 
 from dashboard.frame.controls import cluster_options
 from dashboard.frame.remarks import remarks
 from dashboard.frame.routes import command, snippet
 from dashboard.state import uploads
-from dashboard.state.advice import advise
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from dashboard.state.sweeps import DONE, RUNNING, Sweeps, configuration_of, fixed
@@ -85,7 +85,7 @@ def test_links_of_a_tier_without_controls_are_left_as_they_are(store: Store, clu
     key = store.clusters.put("plain.yaml", ClusterFile.of(replace(cluster, links=links)))
     outcome = store.outcome(replace(store.default(), cluster=key, microbatches=4, inter_bandwidth=0.5))
     assert outcome.cluster is not None and outcome.cluster.links == links
-    advice = advise(store, outcome)
+    advice = advised(store, outcome)
     assert advice.settings > 0 and not any(move.hardware for move, _ in advice.helpful)
     assert not {name for name in fixed(outcome.configuration, 8, outcome.cluster) if name.startswith("link")}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dashboard_advice import advised
 from small_networks import branches, chain
 
 from dashboard.app import create_app
@@ -239,9 +240,9 @@ def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatc
     assert drawn.run is not None
     words = [move.words for move in moves(drawn)]
     assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
-    whole = advise(store, drawn)
+    whole = advised(store, drawn)
     counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, report=drawn.run.report))
-    assert advise(store, counted).offered[0][0] == whole.offered[0][0]
+    assert advised(store, counted).offered[0][0] == whole.offered[0][0]
     slow = advise(store, replace(drawn, took_s=MOST_S + 1))
     assert not slow.offered and "takes 6.00 s to simulate" in slow.note
 
@@ -253,12 +254,12 @@ def test_advice_is_the_best_of_table_and_changes_and_ties_go_to_fewer_bytes(stor
     assert outcome.run is not None and not any(move.configuration == searched for move in moves(outcome))
     glance = replace(glance_of(outcome), configuration=searched, step_s=outcome.run.report.step_s / 1000)
     store.desk.keep(searched, None, glance)
-    best = advise(store, outcome).offered[0]
+    best = advised(store, outcome).offered[0]
     assert best[0].configuration == searched
     near, lean = (replace(now, strategy=name) for name in ("owt", "layerwise"))
     store.desk.keep(near, None, replace(glance, configuration=near, step_s=glance.step_s * 0.9995))
     store.desk.keep(lean, None, replace(glance, configuration=lean, total_bytes=glance.total_bytes / 2))
-    assert advise(store, outcome).offered[0][0].configuration == lean
+    assert advised(store, outcome).offered[0][0].configuration == lean
 
 
 def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from html import escape
 
 import pytest
+from dashboard_advice import advised
 from hypothesis import given
 from hypothesis import strategies as st
 from small_networks import branches
@@ -18,9 +19,8 @@ from dashboard.frame.panels import as_html
 from dashboard.pages._explore_strategies import strategies_table
 from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
 from dashboard.pages.validate import _set_name
-from dashboard.state.advice import advise
 from dashboard.state.alternatives import alternatives
-from dashboard.state.simulating import Outcome
+from dashboard.state.simulating import Outcome, glance_of
 from dashboard.state.store import Store
 from dashboard.state.validations import at_hand, published_sets
 from dashboard.words.comparison import measured, results
@@ -65,7 +65,7 @@ def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
     assert f"90% sure: {words}" in as_html(kpi_row(outcome, None))
     assert words in as_html(why(outcome))
     options = alternatives(outcome.configuration, outcome.profile)
-    glances = [(option, store.glance(option)) for option in options]
+    glances = [(option, glance_of(store.outcome(option))) for option in options]
     table = as_html(strategies_table([*glances]))
     ran = [glance for _, glance in glances if glance.ran]
     assert len(ran) > 1 and all(seconds_range(glance.interval_s) in table for glance in ran)
@@ -75,7 +75,7 @@ def test_tiles_sentence_and_strip(store: Store, outcome: Outcome) -> None:
 
 def test_advice_says_the_interval_of_each_change(store: Store, outcome: Outcome) -> None:
     slow = store.outcome(replace(outcome.configuration, strategy="pipeline", microbatches=1))
-    advice = advise(store, slow)
+    advice = advised(store, slow)
     assert seconds_range(advice.offered[0][1].interval_s)
     assert f"90% sure of {seconds_range(advice.offered[0][1].interval_s)}" in as_html(advice_line(advice, slow))
 

@@ -108,7 +108,7 @@ def test_changes_that_search_come_last_and_advice_does_not_wait_for_them(
     answer = asked(client, "strategies", {"query": now.query(), "tab": "b", "ready": None})
     searched = [searches(each.strategy) for each in orders[0]]
     assert searched == sorted(searched) and set(changes) <= set(orders[0])
-    best = advise(store, shown, waits=False).offered[0]
+    best = advise(store, shown).offered[0]
     assert answer["waiting"] and best[0].words in unescape(answer["html"]["advice"])
     done = len(changes) - len(slow)
     assert f"Trying single changes: {done} of {len(changes)} simulated …" in answer["html"]["advice"]

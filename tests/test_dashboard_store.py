@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dashboard_advice import advised
 from small_networks import branches, chain
 
 from dashboard.frame.controls import profile_options
 from dashboard.state import caps, uploads
 from dashboard.state import desk as desk_module
-from dashboard.state.advice import AS_LONG, advise, moves
+from dashboard.state.advice import AS_LONG, moves
 from dashboard.state.caps import require_size, require_small
 from dashboard.state.configuration import Configuration
 from dashboard.state.simulating import Outcome, Request, compute
@@ -187,7 +188,7 @@ def test_uploads_of_one_name_are_told_apart(store: Store) -> None:
 
 def test_advice_and_the_menu_give_the_same_number(store: Store) -> None:
     shown = store.outcome(configured(store, microbatches=4))
-    for move, glance in advise(store, shown).helpful:
+    for move, glance in advised(store, shown).helpful:
         if move.words == "strategy pipeline → owt":
             run = store.outcome(replace(shown.configuration, strategy="owt")).run
             assert run is not None and run.report.step_s == glance.step_s
@@ -210,7 +211,7 @@ def test_an_upload_of_too_many_layers_is_refused(tmp_path: Path, monkeypatch: py
 
 def test_advice_is_what_its_move_simulates_to(store: Store) -> None:
     outcome = store.outcome(configured(store, microbatches=1))
-    advice = advise(store, outcome)
+    advice = advised(store, outcome)
     assert outcome.run is not None and advice.loss is not None
     again = store.outcome(advice.offered[0][0].configuration).run
     assert again is not None and again.report.step_s == advice.offered[0][1].step_s < outcome.run.report.step_s
@@ -243,4 +244,4 @@ def test_an_outcome_says_how_long_it_took(store: Store) -> None:
 def test_advice_helps_out_of_an_infeasible_configuration(store: Store) -> None:
     outcome = store.outcome(configured(store, strategy="data", devices=16, batch_size=8))
     assert outcome.run is None
-    assert advise(store, outcome).offered
+    assert advised(store, outcome).offered

@@ -56,7 +56,7 @@ def add(app: Dash, store: Store) -> None:
         else:
             quick = any(not searches(option.strategy) for option in set(waiting) & set(tried))
             # Once, so that no button moves under a hand.
-            advised = None if quick else advise(store, outcome, waits=False)
+            advised = None if quick else advise(store, outcome)
             advice = advice_words(advised, outcome, len(tried) - left, len(tried))
         words, figures = partition_words(outcome, known)
         words |= {"strategies": strategies_table(list(glances.items())), "advice": advice}

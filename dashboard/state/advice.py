@@ -119,11 +119,8 @@ def _of_grids(outcome: Outcome) -> Iterator[Move]:
             yield Move(words=f"recomputation {now.recomputation} → {kind}", configuration=changed)
 
 
-def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
-    """Simulate every move of a feasible or infeasible outcome and keep those that help.
-
-    waits: for moves that are not simulated yet; else these are left out.
-    """
+def advise(store: Store, outcome: Outcome) -> Advice:
+    """The moves of a feasible or infeasible outcome that help, of those that are simulated by now."""
     loss = largest_loss(outcome)
     if too_large(outcome):
         note = f"A step that takes {format_time(outcome.took_s)} to simulate is not simulated again for advice"
@@ -131,7 +128,7 @@ def advise(store: Store, outcome: Outcome, *, waits: bool = True) -> Advice:
     helpful, settings = [], 0
     tried = list(moves(outcome))
     for move in [*tried, *_of_table(store, outcome, tried)]:
-        seen = (store.glance if waits else store.desk.glance)(move.configuration)
+        seen = store.desk.glance(move.configuration)
         settings += not move.hardware and seen is not None
         if seen is not None and seen.ran and _helps(seen, outcome):
             helpful.append((move, seen))

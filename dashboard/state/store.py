@@ -18,7 +18,7 @@ from dashboard.state.configuration import Configuration, from_query
 from dashboard.state.desk import Desk
 from dashboard.state.inventory import Inventory, label
 from dashboard.state.planning import usual_cluster
-from dashboard.state.simulating import Glance, Outcome, Request, glance_of
+from dashboard.state.simulating import Outcome, Request
 from dashboard.state.validations import Stored
 from simulator import files
 from simulator.cluster import Cluster
@@ -189,11 +189,6 @@ class Store:
             return read_profile_or_card(self.cards[name], cluster)
 
         return self._modelled.get((name, configuration.cluster), modelled)
-
-    def glance(self, configuration: Configuration) -> Glance:
-        """The outcome in figures; waits for it. Raises UnknownNameError."""
-        resolved = self.resolved(configuration)
-        return self.desk.glance(resolved) or glance_of(self.desk.outcome(resolved))
 
     def usual_cluster(self, configuration: Configuration) -> Cluster:
         """As many devices as asked of the preset, or the uploaded file, that the configuration names.
