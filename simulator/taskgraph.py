@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property, lru_cache
+from graphlib import TopologicalSorter
 from itertools import chain
 
 import numpy as np
@@ -175,13 +176,10 @@ class TaskGraph:
         """Tasks that must end before `task` starts."""
         return self.dependencies[self.dependency_start[task] : self.dependency_start[task + 1]]
 
-    def successors(self) -> tuple[Ints, Ints]:
-        """The dependencies turned round, in CSR form: (start, tasks)."""
-        order = np.argsort(self.dependencies, kind="stable")
-        owner = np.repeat(np.arange(len(self)), np.diff(self.dependency_start))
-        start = np.zeros(len(self) + 1, dtype=np.int64)
-        np.cumsum(np.bincount(self.dependencies, minlength=len(self)), out=start[1:])
-        return start, owner[order]
+    def waits_first(self) -> Iterator[tuple[int, list[int]]]:
+        """Every task with those that it waits for, which come before it. Raises CycleError."""
+        waited = {task: self.predecessors(task).tolist() for task in range(len(self))}
+        return ((task, waited[task]) for task in TopologicalSorter(waited).static_order())
 
     def describe(self, task: int, devices: Sequence[str] = ()) -> str:
         """One task in words, e.g. "backward of conv1, micro-batch 2, shard 0 on device 1".
@@ -209,3 +207,11 @@ class TaskGraph:
 def _name(device: int, names: Sequence[str]) -> str:
     """A device's name, or its number where names are not known."""
     return names[device] if names else f"{device}"
+
+
+def turned_round(start: Ints, dependencies: Ints) -> tuple[Ints, Ints]:
+    """Dependencies by the task that is waited for, in CSR form: (start, the tasks that wait for it)."""
+    tasks = len(start) - 1
+    waiting = np.repeat(np.arange(tasks), np.diff(start))
+    counts = np.bincount(dependencies, minlength=tasks)
+    return np.append(0, np.cumsum(counts)), waiting[np.argsort(dependencies, kind="stable")]

@@ -20,7 +20,7 @@ from simulator.plan import Plan, Sharding
 from simulator.registry import load_entry
 from simulator.run import Run, run
 from simulator.runtime import TORCH_PIPELINING
-from simulator.taskgraph import Kind
+from simulator.taskgraph import Kind, turned_round
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -276,7 +276,7 @@ def test_devices_ask_as_early_as_torchs_do(name: str, devices: int, microbatches
     placements = {layer.name: Sharding(devices=(i % devices,)) for i, layer in enumerate(profile.layers)}
     plan = Plan(model="chain", batch_size=48, microbatches=microbatches, placements=placements, schedule=name)
     graph = lower(ShardedModel(profile, plan), star(devices), TORCH_PIPELINING)
-    start, successors = graph.successors()
+    start, successors = turned_round(graph.dependency_start, graph.dependencies)
     posted = set()
     for word in np.flatnonzero(graph.kind == Kind.READY).tolist():
         (message,) = successors[start[word] : start[word + 1]]

@@ -19,7 +19,6 @@ noise              stragglers and jitter: seeded changes of how long compute tas
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
 
@@ -98,22 +97,10 @@ def longest_chain_s(graph: TaskGraph, seconds: Floats, engine: str | None = None
 
 
 def _chain_s(graph: TaskGraph, seconds: list[float]) -> float:
-    starts, successors = graph.successors()
-    first, following = starts.tolist(), successors.tolist()
-    waits = np.diff(graph.dependency_start).tolist()
-    begin = [0.0] * len(graph)
-    ready = deque(task for task in range(len(graph)) if not waits[task])
-    longest = 0.0
-    while ready:
-        task = ready.popleft()
-        end = begin[task] + seconds[task]
-        longest = max(longest, end)
-        for successor in following[first[task] : first[task + 1]]:
-            begin[successor] = max(begin[successor], end)
-            waits[successor] -= 1
-            if not waits[successor]:
-                ready.append(successor)
-    return longest
+    end_s = [0.0] * len(graph)
+    for task, waited in graph.waits_first():
+        end_s[task] = max((end_s[other] for other in waited), default=0.0) + seconds[task]
+    return max(end_s, default=0.0)
 
 
 def binding_tasks(graph: TaskGraph, timeline: Timeline, before: Ints, engine: str | None = None) -> Ints:

@@ -17,7 +17,7 @@ from simulator.engine.columns import Columns, Ragged
 from simulator.engine.device_queues import DeviceQueues
 from simulator.engine.run_context import RunContext
 from simulator.engine.transfer_steps import TransferSteps
-from simulator.taskgraph import Floats
+from simulator.taskgraph import Floats, turned_round
 
 _LATE = EventPriority(2)
 """SimPy event priority after all ordinary events of the same instant (0 urgent, 1 normal)."""
@@ -37,7 +37,8 @@ class Loop:
         self.run = run = RunContext.of(columns, self._wake_network)
         self._seconds, self._class = columns.delay_s.tolist(), columns.activity_class.tolist()
         self._is_transfer, self._waits = (columns.route >= 0).tolist(), np.diff(columns.dependency_start).tolist()
-        self._successors = _successors(columns).lists()
+        start, waiting = turned_round(columns.dependency_start, columns.dependencies)
+        self._successors = Ragged(start=start, values=waiting).lists()
         self._computed: dict[int, Event] = {}
         self._wake: Event | None = None
         self._queues = DeviceQueues(run)
@@ -112,12 +113,3 @@ class Loop:
             self._waits[successor] -= 1
             if not self._waits[successor]:
                 self._make_ready(successor)
-
-
-def _successors(columns: Columns) -> Ragged:
-    """The dependencies turned round."""
-    tasks = len(columns)
-    owner = np.repeat(np.arange(tasks), np.diff(columns.dependency_start))
-    counts = np.bincount(columns.dependencies, minlength=tasks)
-    order = np.argsort(columns.dependencies, kind="stable")
-    return Ragged(start=np.append(0, np.cumsum(counts)), values=owner[order])

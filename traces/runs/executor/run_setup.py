@@ -239,14 +239,6 @@ def in_order(graph: TaskGraph, timeline: Timeline) -> Ints:
 def _depths(graph: TaskGraph) -> Ints:
     """The length of the longest chain of dependencies before each task."""
     depth = np.zeros(len(graph), dtype=np.int64)
-    start, successors = graph.successors()
-    waits = np.diff(graph.dependency_start)
-    ready = np.flatnonzero(waits == 0).tolist()
-    while ready:
-        task = ready.pop()
-        for after in successors[start[task] : start[task + 1]].tolist():
-            depth[after] = max(depth[after], depth[task] + 1)
-            waits[after] -= 1
-            if not waits[after]:
-                ready.append(after)
+    for task, waited in graph.waits_first():
+        depth[task] = max((depth[other] + 1 for other in waited), default=0)
     return depth

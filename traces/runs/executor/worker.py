@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from simulator.taskgraph import Floats, Kind
+from simulator.taskgraph import Floats, Kind, turned_round
 from traces.runs.executor.gradient_updates import Updates
 from traces.runs.executor.rank_shards import Shards
 from traces.runs.executor.run_setup import Script, in_order
@@ -240,7 +240,7 @@ class Worker:
         seen[received] = True
         owner = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))  # (dependencies,)
         self._wait_counts = np.bincount(owner[seen[graph.dependencies]], minlength=len(graph))  # (tasks,)
-        start, successors = graph.successors()
+        start, successors = turned_round(graph.dependency_start, graph.dependencies)
         self._successors = [
             [x for x in after.tolist() if self._own_tasks[x]] for after in np.split(successors, start[1:-1])
         ]
