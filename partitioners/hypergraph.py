@@ -11,11 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from math import inf, prod
 from typing import Literal
-
-import numpy as np
 
 from partitioners import make_plan, options
 from partitioners._hypergraphs.hypergraph import Grid, Hypergraph, build, exact_grid, grid_of
@@ -27,7 +24,6 @@ from partitioners._search.refinement import refine
 from partitioners._strongest import STRATEGIES, simulated
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError, require
-from simulator.lowering.sharded_model import ShardedModel
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.plan_rules import require_effort
@@ -43,7 +39,6 @@ _LEFT_TASKS = 20_000
 _TASKS_PER_VERTEX = 10
 """A cut takes about as long as simulating this many tasks for each of its vertices."""
 _PATIENCE = 12
-_DISCOUNTS = (0.2, 0.05, 1.0)
 _ROUNDS = 2
 
 
@@ -157,7 +152,7 @@ def _consider_cuts(
     """Simulate cuts, coarse variety first, until most of the budget is spent. Returns the best of them.
 
     only_near: the fewest shards first; stop when the first cut is not near the judge's best, or a round of all grids
-    has not beaten it; rounds take turns in how much parameters weigh, whose synchronisation may hide behind compute.
+    has not beaten it.
     """
     reserve, share = judge.budget * 0.3, shares(judge.cluster)
     microbatches = step.microbatches or 1
@@ -177,9 +172,7 @@ def _consider_cuts(
         made, hypergraph = grids[shape]
         if grid is None and made.vertices < len(share):
             continue
-        discount = _DISCOUNTS[trial // shapes % len(_DISCOUNTS)] if only_near else 1.0
-        weighted = discounted(hypergraph, judge.profile, made, discount)
-        parts = cut(weighted, share, imbalance=allowed, seed=seed + number, run=engine)
+        parts = cut(hypergraph, share, imbalance=allowed, seed=seed + number, run=engine)
         judge.budget -= _TASKS_PER_VERTEX * made.vertices
         cut_imbalance = hypergraph.imbalance(parts, share)
         nearest = min(nearest, cut_imbalance)
@@ -194,22 +187,6 @@ def _consider_cuts(
             "so allow that much or take a finer grid"
         )
     return best
-
-
-def discounted(hypergraph: Hypergraph, profile: Profile, grid: Grid, factor: float) -> Hypergraph:
-    """The hypergraph with nets of parameters weighing `factor` of their bytes: the rest hides behind compute."""
-    if factor == 1:
-        return hypergraph
-    plan = Plan(
-        model=profile.model,
-        batch_size=grid.batch_size,
-        microbatches=grid.microbatches,
-        placements=grid.placements(profile, np.arange(grid.vertices)),
-    )
-    users = {piece.devices for piece in ShardedModel(profile, plan).replicas if len(piece.devices) > 1}
-    bounds, pins = hypergraph.net_start.tolist(), hypergraph.pins.tolist()
-    factors = [factor if tuple(pins[a:b]) in users else 1.0 for a, b in pairwise(bounds)]
-    return replace(hypergraph, net_weights=hypergraph.net_weights * np.array(factors))
 
 
 def _variety(
