@@ -71,7 +71,7 @@ def _split(
 
 def volumes(rank: Rank, runs: Sequence[dict[str, Any]]) -> list[float | None]:
     """The payload that this rank sends per step of each run, which has the arguments of one of the runtimes."""
-    runtimes = ((fsdp if "settings" in run else tensor_parallel).train_rank(rank, **run, steps=3) for run in runs)
+    runtimes = ((fsdp if "settings" in run else tensor_parallel).train_rank(rank, **run, steps=2) for run in runs)
     return [result["sent_bytes"] for result in runtimes]
 
 

@@ -189,6 +189,22 @@ def test_networks_fold_into_what_people_draw(name: str, count: int, first: str, 
     assert sorted(layer for stretch in folded for layer in stretch.layers) == list(range(len(profile.layers)))
 
 
+@pytest.mark.parametrize(("wide", "narrow", "first"), [((3, 1), (1, 2), 0), ((1, 4), (2, 2), 0), ((2, 2), (1, 4), 1)])
+def test_of_two_lanes_the_heavier_comes_first(wide: tuple[int, int], narrow: tuple[int, int], first: int) -> None:
+    """By the seconds of both passes: either alone would turn one of these round."""
+    both = {"wide": wide, "narrow": narrow}
+    layers = [
+        replace(layer, forward_s=float(both[layer.name][0]), backward_s=float(both[layer.name][1]))
+        if layer.name in both
+        else layer
+        for layer in branches().layers
+    ]
+    profile = replace(branches(), layers=tuple(layers))
+    (two,) = (stretch for stretch in stretches(profile) if len(stretch.lanes) == 2)
+    names = [[profile.layers[i].name for chain in lane for i in chain] for lane in two.lanes]
+    assert names == [["wide"], ["narrow"]] if first == 0 else names == [["narrow"], ["wide"]]
+
+
 @needs_library
 def test_a_branch_is_a_lane_and_a_shortcut_an_arch(store: Store) -> None:
     folded = {stretch.title: stretch for stretch in stretches(store.profiles.get("inception_v3"))}

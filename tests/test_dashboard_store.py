@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import ROOT
 from dashboard_advice import advised
 from small_networks import branches, chain
 
 from dashboard.frame.controls import profile_options
-from dashboard.state import caps, uploads
+from dashboard.state import caps, plans, sweeps, uploads
 from dashboard.state import desk as desk_module
 from dashboard.state.advice import AS_LONG, moves
 from dashboard.state.caps import require_size, require_small
-from dashboard.state.configuration import Configuration
+from dashboard.state.configuration import NUMBERS, Configuration
 from dashboard.state.simulating import Outcome, Request, compute
 from dashboard.state.store import Store
 from simulator import files
@@ -120,6 +121,23 @@ def test_caps_are_checked_before_planning(store: Store) -> None:
     with pytest.raises(InputError, match=f"simulates up to {caps.MOST_TASKS:,}"):
         require_small(configured(store, strategy="owt", devices=1024, microbatches=1024), profile)
     require_small(configured(store, strategy="pipeline", devices=1024, microbatches=1024), profile)
+
+
+def test_the_caps_are_those_that_the_guide_names() -> None:
+    words = " ".join((ROOT / "docs" / "dashboard.md").read_text().split())
+    assert (
+        f"{caps.MOST_TASKS:,} tasks a step, layer-wise plans up to {caps.MOST_SEARCHED['layerwise']} devices" in words
+    )
+    others = {most for name, most in caps.MOST_SEARCHED.items() if name != "layerwise"}
+    assert {*caps.MOST_SEARCHED} == {"layerwise", "hypergraph", "metis", "spatial", "shuffle"} and len(others) == 1
+    assert (
+        f"hypergraph, metis, spatial and shuffle plans up to {others.pop()}, {sweeps.MOST_POINTS} points and" in words
+    )
+    assert f"points and {NUMBERS['devices'].high:,} devices in a sweep" in words and sweeps.WIDTH == 2
+    assert "two at a time" in words and f"asked for in {sweeps.GONE_S:g} s, or that has run for" in words
+    assert f"has run for {sweeps.BUDGET_S / 60:g} minutes, is paused" in words
+    assert f"in a process of its own for at most {plans.BUDGET_S:g} s" in words
+    assert f"ends {plans.GONE_S:g} s after the last page that asked for it is closed" in words
 
 
 def test_an_upload_is_known_by_its_content(store: Store, tmp_path: Path) -> None:

@@ -49,14 +49,14 @@ def planned(runtime: str, run: Any) -> _started_run.PlannedRun:
 
 
 def test_no_alarm_on_published_runs(shared_data: Path) -> None:
-    """Of all that their makers published as good, every third in the suite: none is called slow, or impossible."""
+    """Of all that their makers published as good, every fifth in the suite: none is called slow, or impossible."""
     published = [
         *(("megatron", run) for run in dgxc.runs()),
         *(("torchtitan", run) for run in torchtitan.runs()),
         *(("fsdp2", run) for run in llm_foundry.runs()[::8]),
     ]
     assert len(published) >= 20
-    tried = laws.some(published, *range(0, len(published), 3))
+    tried = laws.some(published, *range(0, len(published), 5))
     alarms = []
     for runtime, run in tried:
         verdict = _run_verdict.verdict_of(planned(runtime, run), RunLog(kind="step_s", speeds=(run.measured_s,)))
