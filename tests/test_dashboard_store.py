@@ -7,8 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from conftest import ROOT
@@ -16,13 +18,14 @@ from dashboard_advice import advised
 from small_networks import branches, chain
 
 from dashboard.frame.controls import profile_options
-from dashboard.state import caps, plans, sweeps, uploads
+from dashboard.state import caps, plans, simulating, sweeps, uploads
 from dashboard.state import desk as desk_module
 from dashboard.state.advice import AS_LONG, moves
 from dashboard.state.caps import require_size, require_small
 from dashboard.state.configuration import NUMBERS, Configuration
 from dashboard.state.simulating import Outcome, Request, compute
 from dashboard.state.store import Store
+from dashboard.state.worker_process import _simulate
 from simulator import files
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import write_profile
@@ -249,6 +252,19 @@ def test_every_move_changes_something_and_none_searches(store: Store) -> None:
     for tier in outcome.cluster.tiers:
         (faster,) = (move.configuration for move in tried if move.words == f"{tier} links twice as fast")
         assert faster.link_factors(tier)[0] == 2 * outcome.configuration.link_factors(tier)[0]
+
+
+def test_a_large_step_that_nobody_waits_for_stays_where_it_was_simulated(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulating, "MOST_SHIPPED_TASKS", 0)
+    request = store.request(store.resolved(configured(store)))
+    told: list[object] = []
+    pipe = cast(Connection, SimpleNamespace(send=told.append))
+    waited_for, beside = (_simulate(replace(request, light=light), pipe) for light in (False, True))
+    assert waited_for[0] == beside[0] == "done" and beside[1][0] is None and waited_for[1][1] is None
+    outcome, glance = waited_for[1][0], beside[1][1]
+    assert outcome.profile is None and outcome.run.report.step_s == glance.step_s
 
 
 def test_an_outcome_says_how_long_it_took(store: Store) -> None:

@@ -82,6 +82,22 @@ def test_any_graph_is_solved_as_by_enumeration(source: st.DataObject) -> None:
     assert least_sum(nodes, edges, contenders=some) == (least, solution)
 
 
+@settings(max_examples=laws.examples(30, 200), deadline=None)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.integers(0, 2**32))
+def test_of_a_chain_the_choices_of_least_sums_are_left_and_no_others(sizes: list[int], seed: int) -> None:
+    """On a tree the bound is the least sum itself, so that nothing else stays."""
+    rng = np.random.default_rng(seed)
+    nodes = [rng.integers(0, 30, size).astype(float) for size in sizes]
+    edges = {(i, i + 1): rng.integers(0, 30, (sizes[i], sizes[i + 1])).astype(float) for i in range(len(sizes) - 1)}
+    every = {
+        choice: sum(node[c] for node, c in zip(nodes, choice, strict=True))
+        + sum(table[choice[i], choice[j]] for (i, j), table in edges.items())
+        for choice in np.ndindex(*sizes)
+    }
+    best = [choice for choice, cost in every.items() if cost == min(every.values())]
+    assert [each.tolist() for each in contenders(nodes, edges)] == [sorted({*part}) for part in zip(*best, strict=True)]
+
+
 def test_a_bound_rules_out_nearly_all_choices_of_a_network() -> None:
     """Inception's modules hold together more than a chain does; of 55 ways to cut a layer about one is left."""
     step = StepSettings(batch_size=256)

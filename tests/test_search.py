@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from small_networks import chain, layer, network
 
 import partitioners
 from partitioners._plan_search import OBJECTIVES, PlanSearch
-from partitioners._search.annealing import Annealing
+from partitioners._search.annealing import Annealing, Scored
 from simulator import cli, files
 from simulator.cli import search as cli_search
 from simulator.cluster import Cluster
@@ -194,6 +195,21 @@ def test_micro_batches_that_are_given_stay(count: int | None, monkeypatch: pytes
     profile = network(*(layer(name, *before, parameter_bytes=10**6) for name, before in (("a", ()), ("b", ("a",)))))
     searched(profile, flat_switch(2, Wire(bandwidth_bytes_per_s=1e5)), ("greedy",), microbatches=count)
     assert len(seen) > 9 and (len({*seen}) == 1) is (count is not None)
+
+
+@pytest.mark.parametrize("gain", [0.0, 1e-6])
+def test_annealing_knows_its_best_plan_after_every_change(gain: float) -> None:
+    """The first of equals, and the last where each is a little better than all before."""
+    profile, cluster, asked = chain([1.0, 2.0, 3.0]), flat_switch(4, WIRE), [1.0]
+    start = Scored(plan=planned("model", profile, cluster, batch_size=8), score=1.0)
+
+    def score(plan: Plan) -> float:
+        asked.append(asked[-1] - gain)
+        return asked[-1]
+
+    for best in islice(Annealing(profile, cluster, fixed=False, seed=0).rounds([start], score), 40):
+        assert best is start if gain == 0 else best.score == asked[-1]
+    assert len(asked) > 10
 
 
 def test_the_same_step_again_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:

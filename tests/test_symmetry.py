@@ -27,6 +27,7 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
+from simulator.lowering.symmetry.symmetries import symmetries_of
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.parameter_states import ParameterStates
@@ -57,6 +58,18 @@ def assert_same_report(
         assert getattr(whole, field.name) == getattr(once, field.name), field.name
     assert repr(whole.to_dict()) == repr(once.to_dict())
     return np.bincount(lower_once(profile, plan, cluster, runtime, stragglers).model.rank_classes).tolist()
+
+
+@pytest.mark.parametrize(
+    ("copy", "own", "collapses"), [(1, (0, 0), True), (2, (0, 1, 1, 0), False), (2, (0, 1, 2, 3), True)]
+)
+def test_copies_on_one_device_keep_replicas_apart(copy: int, own: tuple[int, ...], collapses: bool) -> None:
+    """Two replicas, each of two parts by channel; parts on one device are no copies of each other."""
+    profile, cluster = chain([1.0]), two_tier(8, 4, FAST, SLOW)
+    devices = (*own, *(device + 4 for device in own))
+    sharding = Sharding(degrees=(2, 2, 1, 1), copy=copy, devices=devices)
+    plan = Plan(model="small", batch_size=8, placements={"a": sharding})
+    assert bool(list(symmetries_of(profile, plan, cluster, IDEAL, {}))) is collapses
 
 
 @st.composite
