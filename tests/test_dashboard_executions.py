@@ -89,6 +89,15 @@ def test_its_spans_are_served(store: Store, configuration: Configuration, execut
         assert answer.status_code == 422 and "choose on Explore" in answer.get_data(as_text=True)
 
 
+def test_a_run_beside_what_cannot_be_simulated_has_the_reason_alone(
+    store: Store, configuration: Configuration, execution: Execution
+) -> None:
+    key = store.executions.put("run.npz", execution)
+    small = replace(configuration, batch_size=1, strategy="data", microbatches=None)
+    outcome, compared = store.actual(small, key)
+    assert compared is None and outcome.run is None and outcome.reason == store.outcome(small).reason != ""
+
+
 def test_an_unknown_execution_is_named(store: Store, configuration: Configuration) -> None:
     with pytest.raises(UnknownNameError, match="execution 'gone'"):
         store.actual(configuration, "gone")
