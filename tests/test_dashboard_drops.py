@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 from dataclasses import replace
@@ -133,6 +134,22 @@ def test_a_card_has_the_name_of_its_file_and_can_be_opened_again(filename: str, 
     assert key == again and label(key) == name
     assert len(key) - len(name) == len(store.identity("net")) - len("net")  # as many digits as a profile's
     assert store.profile(replace(store.default(), profile=key, cluster="dgx-h100")).model == name
+
+
+def test_uploaded_cards_stand_in_one_folder_that_goes_with_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of one name beside each other."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = Store({"net": branches()})
+    shallow = CONFIG.replace('"num_hidden_layers": 4,', '"num_hidden_layers": 2,')
+    first, second = (Path(store.cards[store.put_card(text.encode(), "tiny.json")]) for text in (CONFIG, shallow))
+    assert first != second and {first.name, second.name} == {"tiny.json"}
+    (folder,) = {first.parent.parent, second.parent.parent}
+    assert folder.parent == tmp_path and (first.read_text(), second.read_text()) == (CONFIG, shallow)
+    del store
+    gc.collect()
+    assert not folder.exists()
 
 
 def test_no_more_is_opened_than_the_guide_says() -> None:

@@ -316,3 +316,4 @@ def test_processes_that_were_ended_take_no_more_points() -> None:
     with pytest.raises(SweepStopped):
         engine.submit([])
     engine.close()
+    engine.end()  # by a page that asks for it as it closes
