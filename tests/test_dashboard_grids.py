@@ -79,7 +79,7 @@ def test_what_is_offered_is_what_the_strategy_takes(store: Store, card: str) -> 
 
 
 def test_without_attention_stages_are_what_one_tensor_leaves() -> None:
-    """Six layers in a row make up to six, as many as there are devices; ten with a residual block and two branches seven."""
+    """Six layers in a row make up to six, ten with a residual block and two branches seven."""
     now = Configuration(profile="net", cluster="cpu-1g", strategy="megatron", devices=12, batch_size=840)
     assert degrees(now, chain([1.0] * 6))["pipeline"] == [1, 2, 3, 4, 6]
     assert degrees(replace(now, devices=6), chain([1.0] * 6))["pipeline"] == [1, 2, 3, 6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -28,7 +28,7 @@ from simulator.errors import MissingExtraError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, flat_switch
-from simulator.plan import Plan, StepSettings
+from simulator.plan import Plan, Sharding, StepSettings
 from simulator.run import run, step_seconds
 from simulator.sweep.bounds import compute_bound_s, least_compute_s, memory_bound_bytes, plan_bound
 from simulator.workload import Profile, ScalingPoint
@@ -212,10 +212,34 @@ def test_annealing_knows_its_best_plan_after_every_change(first: float, gain: fl
     assert len(asked) > 10
 
 
-def test_the_same_step_again_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Annealing, "rounds", lambda _, starts, score: (score(each.plan) for each in starts))
-    search = searched(chain([1.0, 2.0]), flat_switch(2, WIRE), ("greedy",))
-    assert search.tally.simulated >= 2 and search.best is not None and not search.best.refined
+def test_annealing_keeps_what_is_better_than_the_best_of_all_strategies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is better than its own strategy's alone: the best plan again, under the name of a worse strategy."""
+
+    def rounds(_: Annealing, starts: Sequence[Scored], score: Callable[[Plan], float | None]) -> Iterator[Scored]:
+        best, worst = (end(starts, key=lambda each: each.score) for end in (min, max))
+        assert score(replace(best.plan, strategy=worst.plan.strategy)) == best.score < worst.score
+        yield best
+
+    monkeypatch.setattr(Annealing, "rounds", rounds)
+    heavy = network(layer("a", parameter_bytes=2 * 10**9), layer("b", "a", parameter_bytes=2 * 10**9))  # sums take 4 s
+    tally = searched(heavy, flat_switch(2, WIRE), ("data", "model")).tally
+    assert len(tally.best) == 2 and not any(each.refined for each in tally.best.values())
+
+
+def test_annealing_passes_over_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two layers of 180 kB with their gradients and optimizer state, on one device of 300 kB."""
+    scores: list[float | None] = []
+
+    def rounds(_: Annealing, starts: Sequence[Scored], score: Callable[[Plan], float | None]) -> Iterator[Scored]:
+        whole = dict.fromkeys(starts[0].plan.placements, Sharding(devices=(0,)))
+        scores.append(score(replace(starts[0].plan, placements=whole)))
+        yield starts[0]
+
+    monkeypatch.setattr(Annealing, "rounds", rounds)
+    profile = network(layer("a", parameter_bytes=60_000), layer("b", "a", parameter_bytes=60_000))
+    small = flat_switch(2, WIRE)
+    small = replace(small, devices=tuple(replace(d, memory_bytes=300_000) for d in small.devices))
+    assert searched(profile, small, ("model",)).best is not None and scores == [None]
 
 
 def test_what_does_not_fit_is_no_answer() -> None:
