@@ -28,11 +28,10 @@ settings.load_profile("default")
 gc.disable()
 
 ROOT = Path(__file__).resolve().parent.parent
-LONGEST = ("one_answer", "execute_parallel", "accuracy", "pasted", "execute", "tutorial", "converge", "capture_suite",
-           "training", "sweep_runs", "stack_calibration", "model_command", "kineto", "search", "run_check", "grids",
-           "engines_agree", "strongest", "parallel_runtimes", "gpu_library", "capture", "elastic", "hypergraph",
-           "dashboard_partition", "cli", "cli_manners", "partitioners", "dashboard_desk", "golden", "guides",
-           "capture_ranks", "capture_recorded")  # fmt: skip
+LONGEST = ("accuracy", "pasted", "execute", "run_check", "strongest", "parallel_runtimes", "grids", "sweep_runs",
+           "execute_parallel", "one_answer", "model_command", "golden", "dashboard_partition", "partitioners",
+           "cli_manners", "stack_calibration", "capture_suite", "tutorial", "converge", "dashboard_desk", "megatron",
+           "engines_agree", "kineto", "capture", "limited", "training")  # fmt: skip
 """Files whose tests take ten seconds and more of a processor, the longest first."""
 
 
