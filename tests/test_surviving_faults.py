@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_networks import BATCH, chain, layer, network, switched
+from small_networks import BATCH, FULLY_CONNECTED, chain, layer, network, switched
 
 from simulator.cluster import Cluster, Device, Link
 from simulator.curve import Curve
@@ -154,6 +154,30 @@ def test_a_segment_is_recomputed_once_its_gradient_is_there() -> None:
     kind, device = done.graph.kind, done.graph.device
     begins = done.timeline.start_s[kind == Kind.RECOMPUTE].min()
     assert begins >= done.timeline.end_s[(kind == Kind.BACKWARD) & (device == 1)].max()
+
+
+def test_a_sum_is_passed_on_once_it_is_there() -> None:
+    """Two halves of a sum of 256 bytes go from 0 and 1 to 2 and 3 in 2 s at 128 bytes/s, and then each to the other."""
+    layers = (
+        layer("z", seconds=0.0, shape=(8, 1, 1)),
+        *(
+            layer(name, before, kind="linear", seconds=0.0, shape=(8, 1, 1), geometry=FULLY_CONNECTED)
+            for name, before in (("a", "z"), ("b", "a"))
+        ),
+    )
+    placements = {
+        "z": Sharding(degrees=(1, 2, 1, 1), devices=(0, 1)),
+        "a": Sharding(reduce=2, devices=(0, 1)),
+        "b": Sharding(copy=2, devices=(2, 3)),
+    }
+    cluster = switched([1.0] * 4, bandwidth_bytes_per_s=128.0)
+    done = run(network(*layers), cluster, Plan(model="small", batch_size=BATCH, placements=placements))
+    sent = np.flatnonzero((done.graph.kind == Kind.ACTIVATION) & (done.graph.layer == 1)).tolist()
+    spans = {
+        done.graph.routes[done.graph.route[task]].pairs[0]: (done.timeline.start_s[task], done.timeline.end_s[task])
+        for task in sent
+    }
+    assert spans == {(a, b): (0.0, 2.0) for a in (0, 1) for b in (2, 3)} | {(2, 3): (2.0, 3.0), (3, 2): (2.0, 3.0)}
 
 
 def test_a_price_is_per_hour() -> None:

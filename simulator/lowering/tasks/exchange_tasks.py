@@ -243,14 +243,6 @@ class ExchangeTasks:
     def __len__(self) -> int:
         return len(self._exchange.transfers)
 
-    def add(self, kind: Kind, position: int, *, terms: Ints, targets: Ints, frees: Ints) -> Ints:
-        """Append those of one layer, see `join`. Returns the task of each transfer."""
-        added = self._builder.add(kind, len(self), layer=position, **self.columns)
-        begin, devices = np.array([[len(self._builder) - len(self)]]), self.devices[None]
-        for held in self.join(begin, devices, terms=terms[None], targets=targets[None], frees=frees[None]):
-            hold(self._builder, [held])
-        return added
-
     def join(self, begin: Ints, devices: Ints, *, terms: Ints, targets: Ints, frees: Ints) -> tuple[Held, Held]:
         """Let what was appended wait for what it carries, and what it is for wait for it.
 
