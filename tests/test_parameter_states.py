@@ -127,6 +127,19 @@ def test_gathers_run_one_ahead() -> None:
     assert shared.peak_memory_bytes < replicated.peak_memory_bytes
 
 
+@pytest.mark.parametrize("stage", [1, 2])
+def test_gathers_after_an_update_follow_each_other(stage: int) -> None:
+    """Four of half of 2 MB over 1 GB/s and 3 ms: one communicator takes 4 ms for each, 16 ms in a row."""
+    profile = chain(4, parameter_bytes=2_000_000, batch=2)
+    plan = data_plan(profile, 2, ParameterStates(stage=stage))
+    plan = replace(plan, synchronisation=Synchronisation(bucket_bytes=2_000_000))
+    done = run(profile, star(2, bandwidth=1e9, latency_s=3e-3), plan)
+    gathers = np.flatnonzero(done.graph.kind == Kind.PARAMETERS)
+    begin, end = done.timeline.start_s[gathers], done.timeline.end_s[gathers]
+    assert np.diff([begin, end], axis=0) == pytest.approx(4e-3)
+    assert begin[1:] == pytest.approx(end[:-1]) and done.report.step_s == pytest.approx(end[-1])
+
+
 @pytest.mark.parametrize(("prefetch", "exposed"), [(0, 4), (1, 1), (2, 1)])
 def test_what_stays_gathered_is_gathered_before_forward_passes_alone(prefetch: int, exposed: int) -> None:
     """The same four layers: four gathers in all, each exposed where none is ahead, and none before backward passes."""

@@ -107,12 +107,19 @@ def _hold_until_summed(
 
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, updates: Ints) -> None:
-    """Append the gathers of parameters of which each device updates a slice; updates: by device its task, or -1."""
+    """Append the gathers of parameters of which each device updates a slice, those of one group one after the other;
+    updates: by device its task, or -1."""
     gathers = [(number, gather) for number, bucket in enumerate(model.buckets) for gather in model.gathers(bucket)]
     gathers.sort(key=lambda entry: entry[1].needs[0])  # of ranks that end together the first comes first
     tasks = add_gather_tasks(builder, model, gathers)
     waiting = np.repeat(tasks, [len(gather.needs) for _, gather in gathers])
     builder.depend(waiting, updates[[device for _, gather in gathers for device in gather.needs]])
+    previous: dict[Hashable, int] = {}
+    for task, (number, gather) in zip(tasks.tolist(), gathers, strict=True):
+        group = model.buckets[number].members, gather.needs
+        if group in previous:
+            builder.depend(task, previous[group])
+        previous[group] = task
 
 
 def add_gather_tasks(
