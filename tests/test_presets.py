@@ -77,7 +77,7 @@ def test_every_number_has_a_source(name: str, part: str) -> None:
     if content is None:
         return
     plain = {field.name: getattr(content, field.name) for field in fields(content)}
-    numbers = {key for key, value in plain.items() if isinstance(value, int | float)}
+    numbers = {key for key, value in plain.items() if isinstance(value, int | float) and not isinstance(value, bool)}
     if part != "node":
         numbers = (numbers - {"wires"} if plain["wires"] == 1 else numbers) | {"achieved"}
     assert numbers == set(content.sources)
@@ -90,6 +90,16 @@ def test_latencies_are_between_a_tenth_of_a_microsecond_and_a_millisecond(name: 
     latencies = [cluster.latency_s(0, 1), cluster.latency_s(0, cluster.workers - 1)]
     assert all(1e-7 < latency < 1e-3 for latency in latencies)
     assert latencies[0] <= latencies[1]
+
+
+@pytest.mark.parametrize(
+    ("devices", "of_each"), [(64, 64), (72, 72), (73, 72), (128, 64), (144, 72), (256, 64), (1024, 64)]
+)
+def test_racks_that_are_not_filled_have_as_many_devices_each(devices: int, of_each: int) -> None:
+    """What no number of racks up to twice the fewest divides fills them in order: 73."""
+    cluster = read_cluster("gb200-nvl72", devices=devices)
+    hosts = [device.host for device in cluster.devices[: cluster.workers]]
+    assert cluster.devices_per_host == of_each and hosts.count(hosts[0]) == of_each
 
 
 @pytest.mark.parametrize(("devices", "nodes"), [(1, 1), (4, 1), (5, 2), (16, 4)])

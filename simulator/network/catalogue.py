@@ -77,12 +77,20 @@ class Node:
     """CPU cores that its devices share; None: the devices do not compute on them."""
     dollars_per_hour: float | None = None
     """Of the whole node."""
+    evenly: bool = False
+    """Whether devices that do not fill nodes are as many on each, as jobs are placed on racks: 64 of 72 for 256."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """By key."""
 
     def __post_init__(self) -> None:
         require(1 <= self.devices <= MOST_DEVICES, "devices", self.devices, "a node has at least 1")
         require_from_0("dollars_per_hour", self.dollars_per_hour or 0.0, 1e9)
+
+    def devices_of(self, count: int) -> int:
+        """How many of a cluster's `count` devices are on a node that is not the last: all of the node's, or `evenly` on
+        the fewest nodes, up to twice as many as they fill, that take as many each."""
+        nodes = range(-(-count // self.devices), 2 * -(-count // self.devices))
+        return next((count // n for n in nodes if self.evenly and count % n == 0), self.devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +143,7 @@ class Preset:
             return replace(cluster, host_cores=cores, **self._software)
         cluster = two_tier(
             count,
-            node.devices,
+            node.devices_of(count),
             self.intra.wire("intra"),
             inter,
             cores_per_node=node.cores,
