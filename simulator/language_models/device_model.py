@@ -102,7 +102,9 @@ def _kernel_seconds(
     if isinstance(shape, ProductShape):
         rows, inputs, outputs, groups = shape.rows, shape.inputs, shape.outputs, shape.groups
         summed, eight = SUMMED_BYTES if device.fused_accumulation else ELEMENT_BYTES, device.precision != "bf16"
-        gpu = replace(gpu, flops_per_s=gpu.fp8_flops_per_s) if eight else gpu
+        if eight:
+            share = gpu.sustained_share * gpu.fp8_gain
+            gpu = replace(gpu, flops_per_s=gpu.fp8_flops_per_s, sustained_share=share)
         orders = (
             (rows, inputs, outputs, ELEMENT_BYTES),
             (rows, outputs, inputs, ELEMENT_BYTES),
