@@ -70,9 +70,9 @@ def partition(
     gathers; left open, where the step's runtime does so; with sequence parallelism they are parts already.
     gather_again: with that a device keeps its own part of what column-parallel layers read, and of keys and values, and
     gathers the others' again for the backward pass, as Megatron-LM and nanotron do; left open, where the step's runtime
-    overlaps that with weight gradients. Our executor does not. Raises InputError where the degrees do not divide the
-    workers, the experts or the heads, a micro- batch has fewer samples than replicas, or there are more stages than
-    blocks.
+    overlaps that with weight gradients, or where torch recomputes all but what products made ("op"). Our executor does
+    not. Raises InputError where the degrees do not divide the workers, the experts or the heads, a micro-batch has
+    fewer samples than replicas, or there are more stages than blocks.
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
@@ -90,7 +90,8 @@ def partition(
             f"and each needs one; use a larger batch, fewer micro-batches or fewer replicas"
         )
     in_parts = step.runtime.scatters_stages and tensor > 1 and not sequence_parallel if scattered is None else scattered
-    gathers_again = step.runtime.overlaps_weight_gradients if gather_again is None else gather_again
+    habit = step.runtime.overlaps_weight_gradients or recomputation == "op"
+    gathers_again = habit if gather_again is None else gather_again
     units = separable_units(profile)
     layout = layout or step.runtime.stage_layout
     schedule = load(step.schedule) if step.schedule else None

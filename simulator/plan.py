@@ -19,7 +19,7 @@ from simulator import plan_rules
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require_name
 from simulator.parameter_states import REPLICATED, ParameterStates
-from simulator.recompute_segments import recompute_segments
+from simulator.recompute_segments import recompute_segments, stopped_early
 from simulator.runtime import IDEAL, Runtime
 from simulator.sample_work import drawn_work, require_work
 from simulator.workload import DTYPE_BYTES, Profile
@@ -155,7 +155,8 @@ class StepSettings:
     work: tuple[float, ...] = ()
     """Empty: drawn from what the profile says of it, if anything."""
     runtime: Runtime = IDEAL
-    """The software that will run the step, for strategies that simulate it; the plan does not keep it."""
+    """The software that will run the step, for what it recomputes and strategies that simulate it; the plan does not
+    keep it."""
 
     def __post_init__(self) -> None:
         microbatches = 1 if self.microbatches is None else self.microbatches
@@ -172,6 +173,8 @@ class StepSettings:
         if self.recompute and not recomputed:
             device_sets = {name: sharding.device_set for name, sharding in partition.placements.items()}
             recomputed = recompute_segments(profile, device_sets, self.recompute)
+        if self.runtime.stops_recomputation:
+            recomputed = stopped_early(profile, recomputed)
         return Plan(
             model=profile.model,
             batch_size=self.batch_size,

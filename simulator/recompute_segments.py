@@ -30,6 +30,16 @@ def recompute_segments(profile: Profile, device_sets: Mapping[str, tuple[int, ..
     return tuple(tuple(next(names) for _ in run) for _, run in groupby(keys))
 
 
+def stopped_early(profile: Profile, segments: Segments) -> Segments:
+    """The segments without their last layers as far as these keep nothing, such as a block's last product and the sum
+    behind it: no backward pass reads what they make."""
+    stopped = []
+    for segment in segments:
+        kept = [at for at, name in enumerate(segment) if profile.layers[profile.index[name]].saved_bytes]
+        stopped.append(segment[: max(kept, default=-1) + 1])
+    return tuple(segment for segment in stopped if segment)
+
+
 def _count(wanted: str) -> int:
     if not wanted.isdecimal() or not int(wanted):
         raise InputError(f"recompute is {wanted!r}: it is 'stages' or a number of segments, at least 1")

@@ -79,6 +79,9 @@ class Runtime:
     Megatron-LM's scatter-gather without sequence parallelism."""
     stage_layout: str = "balanced"
     """How it splits a network into stages, where a plan does not say: a layout of the strategy megatron."""
+    stops_recomputation: bool = False
+    """Whether recomputing a segment ends with the last thing that its backward passes read: torch's checkpoints since
+    2.1 (`set_checkpoint_early_stop`), but for reentrant ones, which Megatron-LM and nanotron have."""
     overlaps_weight_gradients: bool = False
     """Layers cut by output channels send their input gradients on before they compute their weight gradients, and what
     is received again for those arrives meanwhile: Megatron-LM's tensor parallelism, nanotron's asynchronous one."""

@@ -212,6 +212,19 @@ def test_operators_keep_what_the_closed_form_says(card: ModelCard, samples: int,
     assert sum(operator.saved_bytes for operator in operators) == pytest.approx(counted, rel=1e-12)
 
 
+def test_what_products_of_8_bits_read_is_kept_in_8_bits() -> None:
+    """Of each block a byte less of what q, k and v, the feed-forward layer's first and its last matrix read, and a byte
+    more of the attention's output, which the attention keeps in 16 bits; torchao casts again, and keeps no more."""
+    card, samples = read_card("llama3-8b"), 2
+    for name, less in (("megatron-a100", 2 * card.hidden + card.ffn - card.attention_channels), ("nanotron-h100", 0)):
+        stack = replace(read_stack(name), accelerator="h100")
+        kept = [
+            sum(layer.saved_bytes for layer in modelled_profile(card, of, batch_size=samples).layers)
+            for of in (stack, stack.with_precision("fp8"))
+        ]
+        assert kept[0] - kept[1] == card.layers * samples * card.sequence * less
+
+
 @given(card=SHAPES, tensor=st.sampled_from((2, 4, 8)))
 def test_a_tensor_rank_has_its_share_of_the_arithmetic(card: ModelCard, tensor: int) -> None:
     for operator in (*block_operators(card, 128), head_operator(card, 128)):

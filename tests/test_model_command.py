@@ -28,7 +28,7 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
     asked = ["compare", "llama3-8b", *COMPARED, "--strategies", "data,megatron"]
     assert main([*asked, "--top", "3", "--runtime", "torchtitan"]) == 0
     text = capsys.readouterr().out
-    assert "modelled, not measured: nanotron-h100" in text and "off at the median of" in text
+    assert "modelled, not measured: fsdp-h100" in text and "off at the median of" in text
     assert "data 8 x ZeRO-0: needs at least 1" in text  # 18 bytes for each of 8 billion parameters
     assert main([*asked, "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

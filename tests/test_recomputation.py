@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 from test_closed_forms import chain, star
 
 import partitioners
+from partitioners._grids.grid_plan import grid_plan
 from simulator.errors import InputError, UnknownNameError
+from simulator.language_models.card_files import read_card
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.network.catalogue import read_preset
 from simulator.plan import EXCHANGES, Plan, Sharding, StepSettings
-from simulator.recompute_segments import STAGES, recompute_segments
+from simulator.recompute_segments import STAGES, recompute_segments, stopped_early
 from simulator.run import run
+from simulator.runtime import Runtime
 from simulator.taskgraph import Kind
 from simulator.workload import Geometry, Profile
 
@@ -155,3 +162,38 @@ def test_a_step_asks_for_recomputation() -> None:
     assert plan.recomputed == (("l0", "l1"), ("l2", "l3"))
     plain = replace(plan, recomputed=())
     assert run(profile, star(2), plan).report.step_s > run(profile, star(2), plain).report.step_s
+
+
+def test_recomputation_stops_with_what_a_backward_pass_reads() -> None:
+    """Four layers of 10 + 20 ms, the last of which keeps nothing: three run again, as torch's early stop has it."""
+    profile = saving_chain(4)
+    profile = replace(profile, layers=(*profile.layers[:-1], replace(profile.layers[-1], saved_bytes=0)))
+    step = StepSettings(batch_size=4, microbatches=1, recompute=STAGES)
+    steps_s = {}
+    for runtime in (Runtime(), Runtime(stops_recomputation=True)):
+        plan = partitioners.make_plan("data", profile, star(1), replace(step, runtime=runtime))
+        steps_s[runtime.stops_recomputation] = run(profile, star(1), plan).report.step_s
+    assert steps_s == {False: pytest.approx(4 * 40e-3), True: pytest.approx(4 * 30e-3 + 3 * 10e-3)}
+
+
+def test_only_the_end_of_a_segment_is_left_out() -> None:
+    """Layers 1, 4 and 5 of six keep nothing; a segment of which nothing is kept goes as a whole."""
+    profile = saving_chain(6)
+    kept = (True, False, True, True, False, False)
+    layers = zip(profile.layers, kept, strict=True)
+    profile = replace(profile, layers=tuple(replace(layer, saved_bytes=1000 * own) for layer, own in layers))
+    segments = (("l0", "l1", "l2"), ("l3", "l4"), ("l5",))
+    assert stopped_early(profile, segments) == (("l0", "l1", "l2"), ("l3",))
+
+
+def test_a_block_is_recomputed_but_for_its_last_product() -> None:
+    """A block's down projection and the sum behind it, of plain torch since 2.1; Megatron-LM computes all of it."""
+    card = read_card("llama3-8b")
+    for name, left_out in (("fsdp-h100", {"down", "add_ffn"}), ("megatron-a100", set())):
+        stack = read_stack(name)
+        profile = modelled_profile(card, stack)
+        grid = TrainingGrid(data=8, zero_stage=3, recomputation="full")
+        plan = grid_plan(grid, profile, read_preset("dgx-h100").build(8), stack)
+        block = {layer.name for layer in profile.layers if layer.name.startswith("blocks.1.")}
+        again = {name for segment in plan.recomputed for name in segment}
+        assert {name.removeprefix("blocks.1.") for name in block - again} == left_out

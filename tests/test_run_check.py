@@ -44,7 +44,8 @@ def test_a_public_run_gets_its_verdict(
 
 
 def planned(runtime: str, run: Any) -> _started_run.PlannedRun:
-    args = cli.parse(["check", "--model", run.card.name, "--cluster", run.preset, "--devices", str(run.grid.devices)])
+    asked = ["check", "--model", run.card.name, "--cluster", run.preset, "--devices", str(run.grid.devices)]
+    args = cli.parse([*asked, *(("--stack", run.stack) if run.stack else ())])
     return _started_run.planned_run(StartedRun(runtime=runtime, card=run.card, grid=run.grid), args)
 
 

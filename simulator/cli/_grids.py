@@ -135,8 +135,6 @@ def run(args: argparse.Namespace) -> int:
         _print(card, profile, ranking, stack, cluster, top, command)
         if command and args.precision not in (None, "bf16"):
             print(f"# its options for products in {args.precision} are the runtime's own, and not in this line")
-        if args.runtime and command and not stack.name.startswith(args.runtime.rstrip("2")):
-            print(f"# seconds are those of {stack.name}: no stack of {args.runtime} on this GPU ships")
     require(len(runs) > 0, "devices", cluster.workers, f"no grid of them fits {card.name}; take more")
     return 0
 

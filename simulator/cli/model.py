@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--device GPU", "another accelerator than the stack's: h100, a100, b200, ...")
     option(parser, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
     option(parser, "--precision P", "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8")
+    option(parser, "--attention K", "kernel of the attention: flash-1, flash-2, fused (the fastest) or scores")
     option(parser, "--batch-size B", "sequences of the profile (default 1)", _values.count)
     option(parser, "--output FILE", "profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         files.write_json(stack, args.stack_output)
     if args.device:
         stack = replace(stack, accelerator=args.device)
-    stack = stack.with_precision(args.precision)
+    stack = stack.with_precision(args.precision).with_attention(args.attention)
     if args.card is None:
         if not args.calibrate:
             say("\n".join(read_card(name).described() for name in cards()))
@@ -92,6 +93,7 @@ def _write_profile(card: ModelCard, stack: TrainingStack, args: argparse.Namespa
 
     command = f"shardscope model {args.card} --stack {args.stack or stack.name} --output {args.output}"
     command += f" --precision {args.precision}" if args.precision else ""
+    command += f" --attention {args.attention}" if args.attention else ""
     profile = modelled_profile(
         card, stack, batch_size=args.batch_size or 1, command=command, stack_source=args.stack or ""
     )

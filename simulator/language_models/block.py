@@ -168,7 +168,7 @@ def feed_forward_operators(
         name="activation",
         kind="activation",
         traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * rows * channels,
-        saved_bytes=2 * rows * (wide + (0 if fused_activation else channels)),
+        saved_bytes=2 * rows * (wide + (channels if card.gated and not fused_activation else 0)),
     )
     yield _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies, bias=card.biases)
 

@@ -50,7 +50,7 @@ ATTENTION_BACKWARD = 1.2
 STATED_WIDTHS = (64, 128)
 """Channels of a head for which the shares below hold."""
 ATTENTION_SHARES: Mapping[str, Mapping[str, tuple[float, float]]] = {
-    "flash-1": {"ampere": (0.37, 0.37), "hopper": (0.18, 0.18)},
+    "flash-1": {"ampere": (0.37, 0.37), "hopper": (0.2, 0.2)},
     "flash-2": {"ampere": (0.55, 0.62), "hopper": (0.3, 0.34)},
     "fused": {
         "volta": (0.27, 0.3), "ampere": (0.55, 0.62), "hopper": (0.42, 0.62), "blackwell": (0.37, 0.5),
@@ -59,8 +59,9 @@ ATTENTION_SHARES: Mapping[str, Mapping[str, tuple[float, float]]] = {
 }  # fmt: skip
 """Of the 16-bit peak, in the forward pass under a causal mask, with more blocks than processors can tell, for heads of
 64 and 128 channels. FlashAttention 1 and 2: 2307.08691 on A100 (the first 30 to 50 % forward, 25 to 35 % backward) and
-its figures on H100. "fused" is the best of a generation: cuDNN and FlashAttention-3 (2407.08608), for 128 channels
-SimuMax's tables of A100 and B200; AMD's and the V100's are assumed. A kernel that a generation lacks is its best."""
+its figures on H100, 0.18 of the first, of which long sequences under MosaicML's FSDP say 0.2. "fused" is the best of a
+generation: cuDNN and FlashAttention-3 (2407.08608), for 128 channels SimuMax's tables of A100 and B200; AMD's and the
+V100's are assumed. A kernel that a generation lacks is its best."""
 SCORE_FORWARD, SCORE_BACKWARD = 8, 11
 """Bytes per score beside the products' own: a softmax under a mask reads half of them and writes all (3), a dropout
 reads and writes them and its mask (5); backward the dropout (5) and the softmax, which reads its output too (6)."""

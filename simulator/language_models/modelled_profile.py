@@ -37,7 +37,7 @@ class LayerShape:
     """One layer of the profile: what it is, and which part of which operator of `block`.
 
     share: of the operator's flops and traffic, where it is cut into several layers (q, k and v; gate and up).
-    saves_output: whether the output is among saved_bytes.
+    kept_output: how much of the output is among saved_bytes.
     """
 
     name: str
@@ -49,7 +49,7 @@ class LayerShape:
     share: float = 1.0
     parameters: int = 0
     saved_bytes: float = 0.0
-    saves_output: bool = False
+    kept_output: float = 0.0
     working_bytes: float = 0.0
     element_bytes: int = ELEMENT_BYTES
     tied_to: tuple[str, ...] = ()
@@ -176,6 +176,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         card, tokens, fused_activation=stack.fused_activation, sequence_first=stack.device.sequence_first
     )
     h, f = card.hidden, card.ffn
+    read = 0.5 if stack.keeps_8_bits and stack.device.precision != "bf16" else 1.0  # kept of what products read
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
     biases, copies = (1 if card.biases else 0), card.experts or 1
 
@@ -195,11 +196,14 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         for name in halves:
             yield shape(
                 before + name, "linear", (reads,), channels, wide, geometry=MIXING, share=1 / len(halves),
-                saved_bytes=wide_bytes, saves_output=True, parameters=(h + biases) * channels * columns, **routed,
+                saved_bytes=wide_bytes, kept_output=1.0, parameters=(h + biases) * channels * columns, **routed,
             )  # fmt: skip
-        made, kept = tuple(before + name for name in halves), (1 if stack.fused_activation else 2) * wide_bytes
+        made, kept = (
+            tuple(before + name for name in halves),
+            (read + (card.gated and not stack.fused_activation)) * wide_bytes,
+        )
         yield shape(
-            before + "activation", "activation", made, channels, activation, saved_bytes=kept, saves_output=True,
+            before + "activation", "activation", made, channels, activation, saved_bytes=kept, kept_output=read,
             working_bytes=len(halves) * wide_bytes, **routed,
         )  # fmt: skip
         yield shape(
@@ -207,12 +211,12 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
             parameters=down.parameters + biases * h * columns, **routed,
         )  # fmt: skip
 
-    saved = norm.saved_bytes + qkv.saved_bytes
-    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
+    saved = norm.saved_bytes + read * qkv.saved_bytes
+    yield shape("norm_attention", "norm", ("",), h, norm, geometry=MIXING, saved_bytes=saved, kept_output=read)
     for name, channels, matrices, vectors in card.projections:
         yield shape(
             name, "linear", ("norm_attention",), channels, qkv, geometry=MIXING, share=matrices / card.qkv_matrices,
-            saved_bytes=float(ELEMENT_BYTES * tokens * channels), saves_output=True, parameters=matrices + vectors,
+            saved_bytes=float(ELEMENT_BYTES * tokens * channels), kept_output=1.0, parameters=matrices + vectors,
         )  # fmt: skip
     made, scores = card.attention_channels, float(stack.device.keeps_scores * tokens * card.sequence * card.heads)
     per_score = ELEMENT_BYTES + card.dropout * (1 + ELEMENT_BYTES)
@@ -223,12 +227,13 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         working_bytes=SCORE_GRADIENTS * ELEMENT_BYTES * scores,
     )  # fmt: skip
     yield shape(
-        "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h
-    )
+        "output", "linear", ("attention",), h, output, geometry=MIXING, parameters=output.parameters + biases * h,
+        saved_bytes=output.saved_bytes * (1.0 if read == 1 else 1 + read),  # the attention keeps it in 16 bits, too
+    )  # fmt: skip
     masks = float(card.dropout * tokens * h)
     yield shape("add_attention", "add", ("output", ""), h, add, saved_bytes=masks)
-    saved = norm.saved_bytes + wide.saved_bytes
-    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved, saves_output=True)
+    saved = norm.saved_bytes + read * wide.saved_bytes
+    yield shape("norm_ffn", "norm", ("add_attention",), h, norm, geometry=MIXING, saved_bytes=saved, kept_output=read)
     if not card.routing:
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
@@ -275,7 +280,7 @@ def _layer(
         accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, device)),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=output_bytes, routing=shape.routing,
-        saved_bytes=round(shape.saved_bytes), saved_output_bytes=output_bytes if shape.saves_output else 0,
+        saved_bytes=round(shape.saved_bytes), saved_output_bytes=round(output_bytes * shape.kept_output),
         working_bytes=round(shape.working_bytes),
         flops=shape.operator.flops * shape.share, scaling=tuple(points),
     )  # fmt: skip

@@ -40,6 +40,8 @@ class TrainingStack:
     """Whether the activation of a gated feed-forward layer and its product are one kernel, which keeps less."""
     attention_copies: float = 0.0
     """How many times the attention's output is kept beside what the attention itself keeps: in other layouts."""
+    keeps_8_bits: bool = False
+    """Whether products of 8 bits keep what they read in 8 bits, as Transformer Engine's do and torchao's do not."""
     logit_bytes: float = 8.0
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
@@ -64,6 +66,10 @@ class TrainingStack:
     def with_precision(self, name: str | None) -> TrainingStack:
         """This stack with products of another precision, one of `device_model.CASTS`; None: its own."""
         return replace(self, device=replace(self.device, precision=name)) if name else self  # type: ignore[arg-type]
+
+    def with_attention(self, name: str | None) -> TrainingStack:
+        """This stack with another kernel of the attention, see `DeviceModel.attention_kernel`; None: its own."""
+        return replace(self, device=replace(self.device, attention_kernel=name)) if name else self  # type: ignore[arg-type]
 
     def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
         """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
@@ -132,9 +138,10 @@ def stack_of_runtime(runtime: str | None, name: str = "") -> str | None:
     """The stack that ships of a runtime, such as "megatron", on the GPU called `name` or on any; None where there is
     none.
 
-    Those of plain torch are called "fsdp".
+    Those of plain torch, and of torchtitan, are called "fsdp".
     """
-    named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime.rstrip("2")]
+    runtime = "fsdp" if runtime in ("fsdp2", "torchtitan") else runtime
+    named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime]
     kind = name.partition("-")[0]
     alike = [known for known in named if not name or read_stack(known).accelerator.partition("-")[0] == kind]
     return min(alike, key=len, default=None)
