@@ -110,8 +110,10 @@ def test_steps_carry_what_published_ones_of_their_kind_missed() -> None:
 def test_the_kind_of_a_card_is_that_of_its_stack() -> None:
     card, stack = read_card("gpt2"), read_stack("nanotron-h100")
     assert kind_of(modelled_profile(card, stack)) == "calibrated"
-    assert kind_of(modelled_profile(card, stack_for(read_cluster("dgx-h100")))) == "same gpu"
+    assert kind_of(modelled_profile(card, stack_for(read_cluster("dgx-h100")))) == "unnamed"
     assert kind_of(modelled_profile(card, replace(stack, accelerator="a100"))) == "stated"
+    mixture = modelled_profile(replace(read_card("mixtral-8x7b"), layers=1), stack)
+    assert kind_of(mixture) == "mixture" and kind_of(replace(mixture, software={})) == "timed"
     assert kind_of(replace(PROFILE, device="no such device")) is None
     assert "off at the median of" in known_evidence()["stated"].words
 
@@ -136,7 +138,7 @@ def test_a_card_is_as_sure_as_what_was_published_of_its_kind_or_of_the_next(monk
     known = dict(known_evidence())
     monkeypatch.setattr("simulator.report.evidence.known_evidence", lambda: known)
     assert evidence_of(profile) == known.pop("calibrated")
-    assert evidence_of(profile) == known["same gpu"]
+    assert evidence_of(profile) == known["stated"]
 
 
 @pytest.mark.parametrize(("accelerator", "uncertain"), [("h100", False), ("b200", True)])

@@ -6,6 +6,7 @@ ddp_buckets      the gradient buckets of a ResNet-50 step of DDP on two A100
 bytedance        a production job, replayed operation by operation
 ultrascale       1B and 8B on 8 to 128 H100, every grid, by the stack calibrated on others of them
 llm_foundry      MPT under FSDP on 8 to 128 A100-40, from model cards
+mosaicml         MPT under FSDP on 8 to 64 A100-80 and 8 to 512 H100, from model cards
 dgxc             Llama 3.1 8B and 70B on 8 to 2,048 H100, from model cards
 torchtitan       Llama 3.1 8B and 70B under FSDP and tensor parallelism on 8 to 256 H100
 dlperf           GPT on 1 to 32 V100, data or tensor parallel across nodes, from model cards
@@ -13,6 +14,8 @@ internevo        7B with ZeRO-1 over all and over groups of eight on 8 to 1,024 
 primus           Llama 2 7B in eight stages on MI300X, by schedule
 simumax          blocks of Llama 3 and DeepSeek on 8 B200
 bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
+nvidia_fp8       Llama, GPT-3, Nemotron and mixtures in 8 bits on H100, B200 and GB200, from model cards
+unnamed          runs of five of these by the stack that is taken where none is named
 automodel        Llama 70B and mixtures of experts on 8 to 256 H100
 megatron_golden  peak memory of GPT in Megatron-LM's functional tests
 summary          the sources of the page, a row each

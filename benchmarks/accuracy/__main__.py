@@ -28,6 +28,7 @@ SOURCES = (
     *(
         "ultrascale",
         "llm_foundry",
+        "mosaicml",
         "megatron_a100",
         "dgxc",
         "torchtitan",
@@ -36,7 +37,9 @@ SOURCES = (
         "primus",
         "internevo",
         "simumax",
+        "nvidia_fp8",
         "automodel",
+        "unnamed",
         "megatron_golden",
     ),
 )

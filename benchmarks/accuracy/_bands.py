@@ -27,6 +27,8 @@ from simulator.report.interval import widened
 NORMAL_95 = 1.645
 OTHERS = 3
 """Degrees of freedom that the spread between sources of all kinds adds."""
+APART = ("unnamed", "mixture")
+"""Kinds whose errors say nothing of others: of whatever software, and of launches that are not counted."""
 Steps = Mapping[str, Sequence[PredictedStep]]
 """By source."""
 Residuals = Mapping[str, Sequence[float]]
@@ -52,31 +54,31 @@ def evidence_of_kind(kind: Kind, every: Steps) -> PredictionEvidence | None:
 
 
 def with_intervals(name: str, every: Steps) -> list[PredictedStep]:
-    """The steps of a source, with the intervals that all other sources give them."""
-    others = {other: steps for other, steps in every.items() if other != name}
-    return [_with_interval(each, others) for each in every[name]]
+    """The steps of a source, with the intervals that all others give them, another's software in it included."""
+    of = {kind: residuals(every, kind) for kind in (None, *{each.kind for each in every[name]})}
+    return [_with_interval(each, f"{name} {each.software}", of) for each in every[name]]
 
 
-def _with_interval(step: PredictedStep, others: Steps) -> PredictedStep:
+def _with_interval(step: PredictedStep, own: str, of: Mapping[str | None, Residuals]) -> PredictedStep:
+    alike, others = ({key: each for key, each in of[kind].items() if key != own} for kind in (step.kind, None))
     if step.interval is None or not others:
         return step
-    low, high = band(residuals(others, step.kind), residuals(others))
+    low, high = band(alike, others)
     known = PredictionEvidence(kind=step.kind, steps=0, sources=0, median=0.0, low=low, high=high)  # type: ignore[arg-type]
     interval = widened(step.interval, step.predicted_s or 0.0, known)
     return replace(step, low_s=interval.low_s, high_s=interval.high_s)
 
 
 def residuals(every: Steps, kind: str | None = None) -> dict[str, list[float]]:
-    """Of the predicted runs that count, by source; kind: of those predictions alone."""
-    of = {
-        name: [
-            log(each.measured_s / each.predicted_s)
-            for each in steps
-            if each.counted and each.measured_s and each.predicted_s and kind in (None, each.kind) and each.kind
-        ]
-        for name, steps in every.items()
-    }
-    return {name: values for name, values in of.items() if values}
+    """Of the predicted runs that count, by source and software; kind: of those alone, else of all but APART."""
+    of: dict[str, list[float]] = {}
+    for name, steps in every.items():
+        for each in steps:
+            asked = each.kind == kind if kind else each.kind and each.kind not in APART
+            if asked and each.counted and each.measured_s and each.predicted_s:
+                residual = log(each.measured_s / each.predicted_s)
+                of.setdefault(f"{name} {each.software}", []).append(residual)
+    return of
 
 
 def band(of: Residuals, others: Residuals) -> tuple[float, float]:

@@ -43,6 +43,8 @@ class PublishedRun:
     """Of a tier's links, such as "inter=400Gbps"; "" for the preset's."""
     precision: str | None = None
     """Of products; None: the stack's."""
+    attention: str | None = None
+    """Its kernel; None: the stack's."""
     speed: float = 1.0
     """Of the GPUs, over those of the preset."""
     peak_bytes: float | None = None
@@ -51,6 +53,8 @@ class PublishedRun:
     """Whose peak that is."""
     family: str = ""
     """Its row in the table of its source."""
+    software: str = ""
+    """See `PredictedStep`."""
     note: str = ""
 
     @property
@@ -60,19 +64,27 @@ class PublishedRun:
         machine += f" --memory {self.memory}" if self.memory else ""
         machine += f" --bandwidth {self.bandwidth}" if self.bandwidth else ""
         machine += f" --speed {self.speed}" if self.speed != 1 else ""
-        if not self.stack and not self.precision:
+        if not (self.stack or self.precision or self.attention):
             return f"shardscope simulate {self.card.name} {machine} {simulate_options(self.grid)}"
-        stack = _machine(self.preset, self.stack, self.grid.devices, self.precision)[1]
+        stack = _machine(self)[1]
         made = f"--stack {self.stack or stack.name} --device {stack.accelerator} --batch-size {STEP_SEQUENCES}"
         made += f" --precision {self.precision}" if self.precision else ""
+        made += f" --attention {self.attention}" if self.attention else ""
         simulated = f"shardscope simulate profile.json {machine} {simulate_options(self.grid)}"
         return f"shardscope model {self.card.name} {made} --output profile.json\n{simulated}"
 
 
+def _machine(run: PublishedRun) -> tuple[Cluster, TrainingStack]:
+    return _kept_machine(run.preset, run.stack, run.grid.devices, run.precision, run.attention)
+
+
 @cache
-def _machine(preset: str, stack: str | None, devices: int, precision: str | None) -> tuple[Cluster, TrainingStack]:
+def _kept_machine(
+    preset: str, stack: str | None, devices: int, precision: str | None, attention: str | None
+) -> tuple[Cluster, TrainingStack]:
     cluster = read_preset(preset).build(devices)
-    return cluster, stack_for(cluster, read_stack(stack) if stack else None).with_precision(precision)
+    own = stack_for(cluster, read_stack(stack) if stack else None)
+    return cluster, own.with_precision(precision).with_attention(attention)
 
 
 @cache
@@ -82,7 +94,7 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 
 def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
-    cluster, stack = _machine(run.preset, run.stack, run.grid.devices, run.precision)
+    cluster, stack = _machine(run)
     cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
     cluster = cluster.with_speed(run.speed) if run.speed != 1 else cluster
     if run.bandwidth:
@@ -102,6 +114,7 @@ def predicted(run: PublishedRun) -> PredictedStep:
         "plain_s": plain_seconds(run),
         "group": f"{run.card.name}, {run.grid.devices} {run.preset}",
         "family": run.family,
+        "software": run.software,
         "note": run.note,
     }
     try:
@@ -120,6 +133,6 @@ def all_predicted(runs: Iterable[PublishedRun]) -> list[PredictedStep]:
 
 def plain_seconds(run: PublishedRun) -> float:
     """The plainest formula: arithmetic of the step over the peak of all devices; no memory, no network, no host."""
-    gpu = accelerator(_machine(run.preset, run.stack, run.grid.devices, run.precision)[1].accelerator)
+    gpu = accelerator(_machine(run)[1].accelerator)
     flops = run.card.flops_per_token * run.card.sequence * run.grid.batch
     return flops / (gpu.flops_per_s * run.grid.devices)

@@ -40,6 +40,8 @@ class PredictedStep:
     """The network and machine whose plans are ranked among each other."""
     family: str = ""
     """A row of the table of its source."""
+    software: str = ""
+    """Whose steps it is one of, where a source has those of several: each of these stands for a source."""
     counted: bool = True
     """Whether it enters the figures."""
     note: str = ""

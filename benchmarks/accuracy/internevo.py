@@ -32,7 +32,7 @@ def _run(row: dict[str, str]) -> PublishedRun:
     tokens = grid.microbatch * grid.accumulation * card.sequence
     return PublishedRun(
         name=f"ZeRO-1 over {'all' if whole else 'groups of ' + row['zero1_group']}, {gpus} GPUs", card=card, grid=grid,
-        preset="dgx-a100-80", bandwidth="inter=400Gbps", stack="fsdp-a100",
+        preset="dgx-a100-80", bandwidth="inter=400Gbps", stack="llm-foundry-2023-a100",
         measured_s=tokens / float(row["tokens_per_s_per_gpu"]),
         family=f"over {'all replicas' if whole else 'groups of ' + row['zero1_group']}",
     )  # fmt: skip
@@ -42,8 +42,8 @@ def source() -> Source:
     published = runs()
     return Source(
         title="InternLM 7B on 8 to 1,024 A100-80 (InternEvo)",
-        method="By `fsdp-a100`, whose kernels are those of 2023: FlashAttention 1, the rest eager; of a card like "
-        "llama2-7b with 103,168 words; nodes of eight with four links of 100 Gb/s.",
+        method="By `llm-foundry-2023-a100`, whose kernels are those of 2023: FlashAttention 1, the rest eager; of a "
+        "card like llama2-7b with 103,168 words; nodes of eight with four links of 100 Gb/s.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={},

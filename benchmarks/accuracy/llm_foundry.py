@@ -25,7 +25,8 @@ def runs() -> list[PublishedRun]:
                 accumulation=int(row["grad_accum"]),
                 recomputation="full" if row["act_ckpt"] == "True" else "none",
             ),
-            preset="dgx-a100", stack="fsdp-a100", measured_s=float(row["step_s"]), family=f"MPT {row['model']}",
+            preset="dgx-a100", stack="llm-foundry-2023-a100", measured_s=float(row["step_s"]),
+            family=f"MPT {row['model']}",
         )
         for row in rows
     ]  # fmt: skip
@@ -36,9 +37,9 @@ def source() -> Source:
     first = next(each for each in published if each.card.sequence == read_card(each.card.name).sequence)
     return Source(
         title="MPT under FSDP on 8 to 128 A100-40 (llm-foundry)",
-        method="By the stack `fsdp-a100`. Which attention the runs had is not in their table: long sequences say "
-        "FlashAttention 1, whose share of the peak is its paper's. Runs differ in card, sequence, devices, micro-batch "
-        "and recomputation.",
+        method="By the stack `llm-foundry-2023-a100`. Which attention the runs had is not in their table: long "
+        "sequences say FlashAttention 1, whose share of the peak is its paper's. Runs differ in card, sequence, "
+        "devices, micro-batch and recomputation.",
         steps=all_predicted(published),
         commands=first.command,
         calibrated="the rate of products beside other kernels, on the 8-GPU runs of 7b, 1b and 125m",

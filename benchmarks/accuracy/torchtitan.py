@@ -28,8 +28,9 @@ def _run(
     kind = ", ".join(("compiled" if compiled else "eager", *(["float8"] if fp8 else [])))
     split = f"FSDP {data} x tensor {tensor}" + (f" x context {context}" if context > 1 else "")
     return PublishedRun(
-        name=f"{model} on {gpu}, {split}, {microbatch} of {sequence} tokens, {kind}, {recomputation} recomputation",
-        card=card, grid=grid, preset=f"dgx-{gpu}", memory="96GB" if gpu == "h100" else "",
+        name=f"{model} on {gpu}, {split}, {microbatch} of {sequence} tokens, {kind}, {recomputation} recomputation, "
+        f"{tokens_per_s:g} tokens/s",
+        card=card, grid=grid, preset=f"dgx-{gpu}", stack="fsdp-h100", memory="96GB" if gpu == "h100" else "",
         speed=SPEED if gpu == "h100" else 1.0, precision="fp8" if fp8 else None, family="float8" if fp8 else "bfloat16",
         peak_bytes=peak_gib * GIB or None, measured_s=grid.batch * card.sequence / tokens_per_s / grid.devices,
     )  # fmt: skip
@@ -63,7 +64,7 @@ def source() -> Source:
     published = runs()
     return Source(
         title="Llama 3.1 8B and 70B under torchtitan on 8 to 256 H100 and H200 (PyTorch)",
-        method=f"By `nanotron-h100`, which was calibrated on other software. Its H100s are limited to 500 of 700 W: "
+        method=f"By `fsdp-h100`, which was calibrated on other networks. Its H100s are limited to 500 of 700 W: "
         f"they are taken to be {SPEED} times as fast, the cube root of that; that torch.compile fuses kernels has "
         'nothing that stands for it. "op" recomputation is its "selective", which keeps every other matrix product.',
         steps=all_predicted(published),

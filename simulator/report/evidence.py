@@ -15,15 +15,16 @@ from simulator.language_models.training_stack import NEAREST, stack_of
 from simulator.lowering.costs.typical_scaling import device_class
 from simulator.workload import Profile
 
-Kind = Literal["captured", "timed", "calibrated", "same gpu", "stated"]
+Kind = Literal["captured", "timed", "calibrated", "stated", "unnamed", "mixture"]
 WORDS: dict[Kind, str] = {
     "captured": "layers captured on such a device",
     "timed": "layers timed on one such GPU",
     "calibrated": "a model card, by software calibrated on such GPUs",
-    "same gpu": "a model card, by other software calibrated on such GPUs",
     "stated": "a model card, by what software reaches of other GPUs",
+    "unnamed": "a model card, whose software is not named (--stack)",
+    "mixture": "the card of a mixture of experts, whose launches are not all counted",
 }
-CARDS: tuple[Kind, ...] = ("calibrated", "same gpu", "stated")
+CARDS: tuple[Kind, ...] = ("calibrated", "stated", "unnamed")
 """Kinds of predictions from a model card."""
 
 
@@ -56,9 +57,11 @@ def kind_of(profile: Profile) -> Kind | None:
     if stack is None:
         device = device_class(profile.device)
         return "timed" if device == "GPU" else "captured" if device == "CPU" else None
-    if stack.calibrated_on not in profile.device.lower().split():
-        return "stated"
-    return "calibrated" if profile.software.get("stack_by") != NEAREST else "same gpu"
+    if any(layer.routing for layer in profile.layers):
+        return "mixture"
+    if profile.software.get("stack_by") == NEAREST:
+        return "unnamed"
+    return "calibrated" if stack.calibrated_on in profile.device.lower().split() else "stated"
 
 
 def evidence_of(profile: Profile) -> PredictionEvidence | None:
