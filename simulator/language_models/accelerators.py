@@ -9,7 +9,6 @@ from typing import Literal
 from simulator.errors import require_name
 
 GIB = 2**30
-MIB = 2**20
 Architecture = Literal["volta", "ampere", "hopper", "blackwell", "cdna2", "cdna3"]
 
 
@@ -39,7 +38,6 @@ class Accelerator:
     """0 where it has none."""
     fp32_flops_per_s: float = 0.0
     """Of fp32 without matrix units."""
-    l2_bytes: float
     memory_bytes: float
     memory_bytes_per_s: float
     """Of the data sheet."""
@@ -58,15 +56,15 @@ MEASURED, TABLE, NEIGHBOUR = 0.0, 0.1, 0.2
 """Uncertainties: of GPUs whose published steps were predicted, whose products alone were measured, of others."""
 _A100 = {
     "architecture": "ampere", "multiprocessors": 108, "clock_hz": 1.41e9, "flops_per_s": 312e12,
-    "tf32_flops_per_s": 156e12, "fp32_flops_per_s": 19.5e12, "l2_bytes": 40 * MIB, "source": "NVIDIA A100 data sheet",
+    "tf32_flops_per_s": 156e12, "fp32_flops_per_s": 19.5e12, "source": "NVIDIA A100 data sheet",
 }  # fmt: skip
 _H100 = {
     "architecture": "hopper", "multiprocessors": 132, "clock_hz": 1.83e9, "flops_per_s": 989e12,
-    "fp8_flops_per_s": 1979e12, "tf32_flops_per_s": 494e12, "fp32_flops_per_s": 67e12, "l2_bytes": 50 * MIB,
+    "fp8_flops_per_s": 1979e12, "tf32_flops_per_s": 494e12, "fp32_flops_per_s": 67e12,
 }  # fmt: skip
 _V100 = {
     "architecture": "volta", "multiprocessors": 80, "clock_hz": 1.53e9, "flops_per_s": 125e12,
-    "fp32_flops_per_s": 15.7e12, "l2_bytes": 6 * MIB, "memory_bytes_per_s": 900e9, "sustained_share": 0.64,
+    "fp32_flops_per_s": 15.7e12, "memory_bytes_per_s": 900e9, "sustained_share": 0.64,
     "sustained_source": "Aceso's table of a V100-32, products of 8,192 rows and more", "uncertainty": TABLE,
     "source": "NVIDIA V100 data sheet, fp16 tensor cores",
 }  # fmt: skip
@@ -77,7 +75,7 @@ _H200_CHIP = {
 }
 _B200 = {
     "architecture": "blackwell", "multiprocessors": 148, "clock_hz": 1.85e9, "flops_per_s": 2250e12,
-    "fp8_flops_per_s": 4500e12, "tf32_flops_per_s": 1125e12, "fp32_flops_per_s": 75e12, "l2_bytes": 126 * MIB,
+    "fp8_flops_per_s": 4500e12, "tf32_flops_per_s": 1125e12, "fp32_flops_per_s": 75e12,
     "memory_bytes_per_s": 8000e9, "memory_share": 0.73, "uncertainty": TABLE, "fp8_gain": 1.4,
 }  # fmt: skip
 _SHEETS: tuple[Accelerator, ...] = tuple(
@@ -139,14 +137,14 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
         {
             "name": "mi250", "kind": "AMD MI250 64GB, one of two dies", "architecture": "cdna2",
             "multiprocessors": 104, "clock_hz": 1.7e9, "flops_per_s": 181e12, "fp32_flops_per_s": 22.6e12,
-            "l2_bytes": 8 * MIB, "memory_bytes": 64 * GIB, "memory_bytes_per_s": 1638e9, "sustained_share": 0.75,
+            "memory_bytes": 64 * GIB, "memory_bytes_per_s": 1638e9, "sustained_share": 0.75,
             "sustained_source": _MATMULS + ": MI250X, 147 of 191.5 in bursts", "uncertainty": NEIGHBOUR,
             "source": "AMD Instinct MI250 data sheet",
         },
         {
             "name": "mi300x", "kind": "AMD MI300X 192GB", "architecture": "cdna3", "multiprocessors": 304,
             "clock_hz": 2.1e9, "flops_per_s": 1307e12, "fp8_flops_per_s": 2615e12, "tf32_flops_per_s": 654e12,
-            "fp32_flops_per_s": 163e12, "l2_bytes": 32 * MIB, "memory_bytes": 192 * GIB,
+            "fp32_flops_per_s": 163e12, "memory_bytes": 192 * GIB,
             "memory_bytes_per_s": 5300e9, "sustained_share": 0.53, "sustained_source": _MATMULS + ": 659 of 1,300",
             "uncertainty": TABLE, "source": "AMD Instinct MI300X data sheet",
         },

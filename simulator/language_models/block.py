@@ -14,7 +14,6 @@ from typing import Literal
 
 from simulator.language_models.model_card import ModelCard
 
-ELEMENT_BYTES = 2
 NORM_TRAFFIC = 22
 """Bytes per token and hidden channel: forward 4, backward 6, and adding the residual's gradient in fp32 or bf16 12."""
 ADD_TRAFFIC = 12
