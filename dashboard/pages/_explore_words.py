@@ -14,7 +14,7 @@ from dashboard.state.advice import Advice, Move
 from dashboard.state.flows import between_nodes_bytes
 from dashboard.state.measures import mismatch, sequence_length, transfer_seconds, utilisation
 from dashboard.state.simulating import Glance, Outcome
-from dashboard.state.validations import published_sets
+from dashboard.state.validations import published_errors
 from dashboard.words.comparison import unlike
 from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range, verdict_of
 from dashboard.words.partition import against, moved_words
@@ -99,8 +99,8 @@ def chips(outcome: Outcome, validation: Validation | None) -> list[Any]:
         errors = [abs(run.error) for run in validation.outcomes]
         text = f"predictions within {sum(errors) / len(errors):.1%} on average, {len(errors)} runs"
         if device_class(outcome.profile.device) == "GPU":
-            rows = [abs(step.predicted_s / step.measured_s - 1) for each in published_sets() for step in each.rows]
-            text += f"; steps that others published of GPUs: {median(rows):.1%} at the median of {len(rows)}"
+            known = published_errors()
+            text += f"; steps that others published of GPUs: {median(known):.1%} at the median of {len(known)}"
         shown.append(html.A(text, href="validate", className="chip-link", **marked(page="/validate")))
     return shown
 

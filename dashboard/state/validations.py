@@ -110,6 +110,8 @@ class PublishedStep:
     predicted_s: float
     measured_s: float
     note: str = ""
+    counted: bool = True
+    """Whether it enters the figures of its set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,11 +137,17 @@ def published_sets() -> tuple[PublishedSet, ...]:
     return tuple(_set(each) for each in json.loads(text) if each["steps"])
 
 
+def published_errors() -> list[float]:
+    """Absolute errors of the steps that count; those predicted twice, with their software named and without, once."""
+    of = {(step.name, step.measured_s): step for each in reversed(published_sets()) for step in each.rows}
+    return [abs(step.predicted_s / step.measured_s - 1) for step in of.values() if step.counted]
+
+
 def _set(source: Mapping[str, Any]) -> PublishedSet:
     figures = {name: source[name] for name in ("title", "steps", "failed", "median", "bias", "worst")}
     rows = [row for row in source["rows"] if "predicted_s" in row and "measured_s" in row]
     steps = tuple(
-        PublishedStep(**{name: row.get(name, "") for name in ("name", "predicted_s", "measured_s", "note")})
+        PublishedStep(**{field: row[field] for field in PublishedStep.__dataclass_fields__ if field in row})
         for row in rows
     )
     return PublishedSet(**figures, rows=steps)
