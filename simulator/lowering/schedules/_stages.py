@@ -50,4 +50,7 @@ def _check_chunks(plan: Plan, homes: list[tuple[int, ...]]) -> None:
                 f"layer that `turn` names, but they are on {homes}"
             )
     elif len(homes) % len(places) or homes != places * (len(homes) // len(places)):
-        raise InputError(f"schedule {plan.schedule!r} needs stages that go round all devices, but they are on {homes}")
+        raise InputError(
+            f"schedule {plan.schedule!r} needs stages that go round all devices, each as often as the others; "
+            f"{len(homes)} stages are on {len(places)} groups of devices, or not in their order"
+        )
