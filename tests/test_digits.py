@@ -22,7 +22,7 @@ from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network
 
-BATCH, TRAINED, EPOCHS = 60, 1380, 3
+BATCH, TRAINED, EPOCHS = 60, 1380, 5
 
 
 def reader_of_digits() -> nn.Module:
@@ -82,4 +82,4 @@ def test_a_hypergraph_plan_learns_to_read_digits() -> None:
     expected, loss = trained_alone(script.seed, script.learning_rate)
     assert len(plan.devices) == 3 and script.graph.is_transfer.sum() > 3
     assert sum(part for part, _ in ranks) == pytest.approx(loss, rel=1e-6)
-    assert accuracy(model) == accuracy(expected) > 0.9
+    assert accuracy(model) == accuracy(expected) > 0.95
