@@ -212,6 +212,15 @@ def test_operators_keep_what_the_closed_form_says(card: ModelCard, samples: int,
     assert sum(operator.saved_bytes for operator in operators) == pytest.approx(counted, rel=1e-12)
 
 
+def test_what_is_not_gated_is_kept_alike_fused_or_not() -> None:
+    card, stack = read_card("mpt-1b"), read_stack("fsdp-h100")
+    kept = [
+        [layer.saved_bytes for layer in modelled_profile(card, replace(stack, fused_activation=fused)).layers]
+        for fused in (True, False)
+    ]
+    assert kept[0] == kept[1] and not card.gated
+
+
 def test_what_products_of_8_bits_read_is_kept_in_8_bits() -> None:
     """Of each block a byte less of what q, k and v, the feed-forward layer's first and its last matrix read, and a byte
     more of the attention's output, which the attention keeps in 16 bits; torchao casts again, and keeps no more."""

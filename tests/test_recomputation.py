@@ -197,3 +197,14 @@ def test_a_block_is_recomputed_but_for_its_last_product() -> None:
         block = {layer.name for layer in profile.layers if layer.name.startswith("blocks.1.")}
         again = {name for segment in plan.recomputed for name in segment}
         assert {name.removeprefix("blocks.1.") for name in block - again} == left_out
+
+
+@pytest.mark.parametrize("recomputation", ["none", "op"])
+def test_torch_gathers_again_what_products_that_it_keeps_read(recomputation: str) -> None:
+    """Its recomputation of all but products keeps what these made; plain torch keeps what a tensor group gathered."""
+    stack, cluster = read_stack("fsdp-h100"), read_preset("dgx-h100").build(8)
+    profile = modelled_profile(replace(read_card("llama3-8b"), layers=1), stack)
+    plan = grid_plan(TrainingGrid(tensor=8, recomputation=recomputation), profile, cluster, stack)
+    assert plan.received_again == (
+        ("blocks.0.norm_attention", "blocks.0.norm_ffn", "norm") if recomputation == "op" else ()
+    )

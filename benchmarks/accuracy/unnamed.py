@@ -35,5 +35,6 @@ def source() -> Source:
         ". Memory is not judged.",
         steps=[replace(step, fit="") for step in all_predicted(published)],
         commands=next(run.command for run in published if run.family == "torchtitan, dgx-h100"),
+        calibrated="what is fitted to these sources' own runs, where their sections say so",
         not_expressed={},
     )
