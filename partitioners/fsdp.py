@@ -39,7 +39,7 @@ def partition(
     InputError as data parallelism does, and where there is no such recomputation.
     """
     units = separable_units(profile)
-    segments = recomputed_segments(profile, units, (), recomputation)
+    segments = recomputed_segments(profile, units, recomputation)
     states = ParameterStates(stage=ZERO_STAGE, group=group)
     replicas = replicated(profile, cluster, step, balance=False)
     return replace(replicas, schedule="sequential", recomputed=segments, states=states)

@@ -101,7 +101,7 @@ def partition(
         rule = "it is 2" if turns else "several need the schedule interleaved or zero-bubble"
         require(False, "chunks", chunks, f"{rule}; the step has {schedule.name}")
     stages = pipeline_stages(profile, units, pipeline * chunks, layout)
-    segments = recomputed_segments(profile, units, stages, recomputation)
+    segments = recomputed_segments(profile, units, recomputation)
     placements: dict[str, Sharding] = {}
     cut: dict[str, bool] = {}
     for index, stage in enumerate(stages):

@@ -116,7 +116,7 @@ def test_what_fits_is_listed_before_what_is_faster(capsys: pytest.CaptureFixture
 
 def test_grids_are_judged_by_the_memory_of_the_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """V100 are sold with 16 GiB, as this preset has them, and with 32, as the data sheet has them, too."""
-    grids = ("--strategies", "data", "--zero", "0", "--batch-size", "8")
+    grids = ("--strategies", "data", "--zero", "0", "--batch-size", "8", "--runtime", "megatron")
     assert shardscope("compare", "llama3-1b", "--cluster", "p3-16xlarge", *grids) == 2
     assert "devices is 8: no grid of them fits" in capsys.readouterr().err
     larger = tmp_path / "v100-32.yaml"
@@ -135,12 +135,34 @@ def test_what_would_make_virtual_stages_fit_is_looked_for(devices: str, capsys: 
     assert "best change: " in capsys.readouterr().out
 
 
-def test_what_would_make_it_fit_does(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1")
+PIPELINE = ("simulate", "llama3-8b", "--cluster", "dgx-h100", "--devices", "16", "--strategy", "megatron")
+
+
+@pytest.mark.parametrize("most_tasks", [0, 2_000_000])
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1"), "--set recomputation=full"),
+        ((*PIPELINE, "--set", "pipeline=4"), "--zero 1"),
+        ((*PIPELINE, "--set", "pipeline=4", "--zero", "1", "--microbatches", "8"), "--set recomputation=full"),
+        (("simulate", "gpt2_large_h100", *PIPELINE[2:7], "data", "--batch-size", "256"), "--recompute 20"),
+    ],
+)
+def test_what_would_make_it_fit_does(
+    command: tuple[str, ...],
+    expected: str,
+    most_tasks: int,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Judged by the whole step, and by few of its micro-batches."""
+    monkeypatch.setattr("simulator.cli._answers.MOST_TASKS", most_tasks)
     assert shardscope(*command) == 0
     _, _, fits, _, change, *_ = capsys.readouterr().out.splitlines()
-    options = re.fullmatch(r"best change: (.*--recompute \d+.*) \(([\d.]+) GiB, step [\d.]+ s\)", change)
-    assert fits.startswith("does not fit") and options
+    options = re.fullmatch(r"best change: (.*) \(([\d.]+) GiB(, step [\d.]+ m?s)?\)", change)
+    assert (
+        fits.startswith("does not fit") and options and options[1] == expected and bool(options[3]) == bool(most_tasks)
+    )
     assert shardscope(*command, *options[1].split()) == 0
     fits = capsys.readouterr().out.splitlines()[2]
     needs = re.fullmatch(r"fits: needs ([\d.]+) GiB of 80.0 GiB", fits)

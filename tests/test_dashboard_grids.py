@@ -169,7 +169,7 @@ def test_the_cap_holds_the_true_count(store: Store) -> None:
     outcome = big.outcome(now)
     assert outcome.run is not None and outcome.plan is not None, outcome.reason
     assert caps._most_tasks(outcome.profile, outcome.plan) > caps.MOST_TASKS
-    assert outcome.run.report.tasks == 244_792
+    assert outcome.run.report.tasks == 244_788
 
 
 def test_a_large_step_has_its_numbers_before_its_tasks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_a_large_model_on_512_gpus_is_answered_by_the_shortcuts() -> None:
     now = on("llama3-70b", devices=512, tensor=8, pipeline=8, batch_size=None)
     began_s = time.process_time()
     outcome = store.outcome(now)
-    assert outcome.counted is not None and outcome.counted.report.tasks > 40_000_000, outcome.reason
+    assert outcome.counted is not None and outcome.counted.report.tasks > 35_000_000, outcome.reason
     assert glance_of(outcome).ran and len(pickle.dumps(outcome)) < 5 * 10**6
     assert time.process_time() - began_s < 10  # on a busy machine; 2 s alone
 

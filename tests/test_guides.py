@@ -18,10 +18,10 @@ NUMBER = r"([\d.,]+)"
 EXPECTED: dict[int, tuple[tuple[str, float, float], ...]] = {
     1: ((rf"; {NUMBER} tokens/s", 8 * 5_500, 8 * 11_000), (rf"needs {NUMBER} GiB of 80.0 GiB", 20, 80)),
     2: ((rf"\${NUMBER} per million tokens", 0.3, 0.7),),
-    5: ((rf"fits: needs {NUMBER} GiB of 16.0 GiB", 2, 16),),
+    5: ((rf"ZeRO-3.*full recomputation(?s:.*)border: \S+ needs {NUMBER} GiB of 16.0 GiB", 14, 16),),
     6: (
         (rf"does not fit: \S+ needs {NUMBER} GiB", 81, 1000),
-        (rf"--recompute .* \({NUMBER} GiB, step", 20, 80),
+        (rf"--set recomputation=full \({NUMBER} GiB, step", 20, 80),
     ),
     7: ((rf"step {NUMBER} ms", 0.95 * 642, 1.05 * 642),),
     8: ((rf"(?m)^ring +8 .* {NUMBER}x", 7, 8), (rf"(?m)^ring +16 .* {NUMBER}x", 3, 13)),

@@ -218,11 +218,21 @@ def test_inputs_of_column_parallel_layers_may_be_gathered_again() -> None:
     assert copied.received_again == ()
 
 
-def test_a_block_on_two_stages_is_recomputed_on_each() -> None:
-    plan = plan_of("megatron", PROFILE, star(7), settings(1), pipeline=7, recomputation="full")
-    stage = {name: sharding.devices for name, sharding in plan.placements.items()}
-    assert all(len({stage[name] for name in names}) == 1 for names in plan.recomputed)
-    assert {name for names in plan.recomputed for name in names} == {name for name in stage if "blocks" in name}
+@pytest.mark.parametrize("pipeline", range(2, 7))
+def test_balanced_stages_keep_blocks_and_the_head_with_its_loss_whole(pipeline: int) -> None:
+    """Exhaustively the best of all cuts between embedding, blocks and head, by the slowest stage."""
+    plan = plan_of("megatron", PROFILE, star(pipeline), settings(1), pipeline=pipeline)
+    wholes = [f"blocks.{number}." for number in range(CARD.layers)]
+    parts = [[layer for layer in PROFILE.layers if layer.name.startswith(whole)] for whole in wholes]
+    first, last = (PROFILE.layers.index(part[at]) for part, at in ((parts[0], 0), (parts[-1], -1)))
+    parts = [list(PROFILE.layers[:first]), *parts, list(PROFILE.layers[last + 1 :])]
+    homes = [{plan.placements[layer.name].devices for layer in part} for part in parts]
+    assert all(len(home) == 1 for home in homes)
+    seconds = [sum(layer.forward_s + layer.backward_s for layer in part) for part in parts]
+    slowest = max(sum(each for each, home in zip(seconds, homes, strict=True) if home == stage) for stage in homes)
+    cuts = combinations(range(1, len(parts)), pipeline - 1)
+    best = min(max(sum(seconds[a:b]) for a, b in pairwise((0, *cut, len(parts)))) for cut in cuts)
+    assert slowest == pytest.approx(best)
 
 
 @pytest.mark.parametrize(

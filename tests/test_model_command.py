@@ -41,8 +41,21 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
+    ("strategy", "runtime", "said"),
+    [("megatron", None, True), ("megatron", "megatron", False), ("fsdp", None, False)],
+)
+def test_a_launch_by_other_software_than_was_predicted_says_so(
+    strategy: str, runtime: str | None, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["compare", "llama3-1b", *COMPARED, "--strategies", strategy, "--top", "1"]
+    assert main([*asked, *(["--runtime", runtime] if runtime else [])]) == 0
+    hint = "# steps above are by fsdp-h100; --runtime megatron predicts those of:\n# Megatron-LM"
+    assert (hint in capsys.readouterr().out) == said
+
+
+@pytest.mark.parametrize(
     ("gpu", "stack"),
-    [("v100", "megatron-a100"), ("a100-40", "megatron-a100"), ("h100", "nanotron-h100"), ("b200", "nanotron-h100")],
+    [("v100", "fsdp-a100"), ("a100-40", "fsdp-a100"), ("h100", "fsdp-h100"), ("b200", "fsdp-h100")],
 )
 def test_the_stack_is_that_of_the_nearest_gpu(gpu: str, stack: str) -> None:
     assert nearest_stack(gpu).name == stack

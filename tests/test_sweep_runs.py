@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import random
 import re
-import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -271,7 +269,10 @@ def test_a_full_disk_loses_nothing_that_was_written(profile: Path, tmp_path: Pat
 
 
 SCRIPT = """
+import os
+import signal
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 import sweep_strategies
@@ -279,40 +280,28 @@ from simulator.sweep.engines import Processes
 from simulator.sweep.sweeping import run_sweep
 from simulator.version import version
 
+def watch(results, pace):
+    if int(sys.argv[3]) and pace.ran >= int(sys.argv[3]) and not timers:
+        timers.append(threading.Timer(float(sys.argv[4]), os.kill, (os.getpid(), signal.SIGKILL)))
+        timers[0].start()
+
 if __name__ == "__main__":
+    timers = []
     points = sweep_strategies.points(Path(sys.argv[1]), seed="0..79")
-    start = partial(Processes, jobs=2)
-    run_sweep(points, sweep_strategies.make_plan, Path(sys.argv[2]), start, lambda *_: None, resume=True)
+    run_sweep(points, sweep_strategies.make_plan, Path(sys.argv[2]), partial(Processes, jobs=2), watch, resume=True)
 """
 
 
 def test_killed_at_random_moments_and_resumed_the_table_is_the_same(profile: Path, tmp_path: Path) -> None:
     script, folder, drawn = tmp_path / "script.py", tmp_path / "out", random.Random(6)
     script.write_text(SCRIPT)
-    kills, left = 0, 80
-    while left:
-        process = subprocess.Popen(
-            [sys.executable, str(script), str(profile), str(folder)],
-            env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-        )
-        goal = left - drawn.randrange(1, 40)
-        while process.poll() is None and (kills == 2 or (left := pending(folder)) > goal):
-            time.sleep(drawn.uniform(0, 0.01))
-        if process.returncode is None:
-            process.kill()
-            kills += 1
-        assert process.wait() in (0, -9)
-        left = pending(folder)
-    assert kills >= 2
+    for ends in (-9, -9, 0):
+        killed_after = drawn.randrange(1, 20) if ends else 0
+        command = [sys.executable, script, profile, folder, str(killed_after), str(drawn.uniform(0, 0.01))]
+        assert subprocess.run(command, env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}).returncode == ends
+        assert killed_after <= 80 - column(folder, "status").count("pending")
     points = sweep_strategies.points(profile, seed="0..79")
     assert table(folder) == sweep(points, tmp_path / "whole", jobs=2)
-
-
-def pending(folder: Path) -> int:
-    try:
-        return column(folder, "status").count("pending")
-    except (InputError, sqlite3.OperationalError):
-        return 80
 
 
 def test_dask_workers_give_the_same_table(profile: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ primus           Llama 2 7B in eight stages on MI300X, by schedule
 simumax          blocks of Llama 3 and DeepSeek on 8 B200
 bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
 nvidia_fp8       Llama, GPT-3, Nemotron and mixtures in 8 bits on H100, B200 and GB200, from model cards
-unnamed          runs of five of these by the stack that is taken where none is named
+google_cloud     Llama, GPT-3 and Mixtral under NeMo and MaxText on 128 to 576 H100, H200 and B200
+unnamed          runs of ten of these by the stack that is taken where none is named
 automodel        Llama 70B and mixtures of experts on 8 to 256 H100
 megatron_golden  peak memory of GPT in Megatron-LM's functional tests
 summary          the sources of the page, a row each

@@ -38,6 +38,7 @@ SOURCES = (
         "internevo",
         "simumax",
         "nvidia_fp8",
+        "google_cloud",
         "automodel",
         "unnamed",
         "megatron_golden",

@@ -17,6 +17,11 @@ EVERY, EVERY_FAILED = 6, 12
 SAID = ("fits", "border", "does not fit", "refused")
 
 
+def runs() -> list[PublishedRun]:
+    """Those of the clean runs that are simulated."""
+    return published_runs(usable_rows()[::EVERY])
+
+
 def failed_runs() -> list[PublishedRun]:
     """Those that ran out of memory, as far as is known: no run succeeded that needs at least as much."""
     rows = read_rows(shared_data() / "ultrascale" / "visible.csv")
@@ -30,8 +35,8 @@ def said(steps: Sequence[PredictedStep]) -> list[str]:
 
 
 def source() -> Source:
-    runs = published_runs(usable_rows()[::EVERY])
-    steps, failed = all_predicted(runs), all_predicted(failed_runs()[::EVERY_FAILED])
+    published = runs()
+    steps, failed = all_predicted(published), all_predicted(failed_runs()[::EVERY_FAILED])
     verdicts = table(
         ["runs", "in all", *SAID],
         [["measured", str(len(steps)), *said(steps)], ["out of memory", str(len(failed)), *said(failed)]],
@@ -50,7 +55,7 @@ def source() -> Source:
         "and hold less.",
         steps=steps,
         calibrated="eight constants of `nanotron-checked-h100`, which the other two share, and the message",
-        commands=runs[0].command,
+        commands=published[0].command,
         not_expressed={},
         noise_floor="one plan alone was run twice, in 19.0 and 88.9 s; the second is suspect",
         after=f"Verdicts both ways; of runs that failed for memory, as far as is known, every {EVERY_FAILED}th:\n\n"

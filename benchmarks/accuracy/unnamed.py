@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.accuracy import dgxc, internevo, mosaicml, nvidia_fp8, torchtitan
+from benchmarks.accuracy import (
+    bloom,
+    dgxc,
+    internevo,
+    llm_foundry,
+    megatron_a100,
+    mosaicml,
+    nvidia_fp8,
+    primus,
+    torchtitan,
+    ultrascale,
+)
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
 
 SOFTWARE = {
-    "llm-foundry": mosaicml.runs,
+    "nanotron": lambda: [run for run in ultrascale.runs() if run.stack == "nanotron-h100"],
+    "llm-foundry": lambda: [*llm_foundry.runs(), *mosaicml.runs()],
     "torchtitan": torchtitan.runs,
     "NeMo": lambda: [*dgxc.runs(), *nvidia_fp8.runs()],
     "InternEvo": internevo.runs,
+    "Megatron-LM": megatron_a100.runs,
+    "Megatron-DeepSpeed": bloom.runs,
+    "Primus": primus.runs,
 }
 
 
@@ -30,9 +45,9 @@ def _unnamed(software: str, run: PublishedRun) -> PublishedRun:
 def source() -> Source:
     published = runs()
     return Source(
-        title="Dense networks of five of these sources, their software unnamed",
-        method="As who names no training stack gets them: on H100 by `nanotron-h100`, on other GPUs by `megatron-a100`"
-        ". Memory is not judged.",
+        title="Dense networks of ten of these sources, their software unnamed",
+        method="As who names no training stack gets them: by `fsdp-a100` or `fsdp-h100`. Left out are nanotron's "
+        "runs whose hosts check collectives or wait for messages. Memory is not judged.",
         steps=[replace(step, fit="") for step in all_predicted(published)],
         commands=next(run.command for run in published if run.family == "torchtitan, dgx-h100"),
         calibrated="what is fitted to these sources' own runs, where their sections say so",

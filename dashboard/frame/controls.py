@@ -83,7 +83,7 @@ def rail(store: Store, now: Configuration) -> list[Any]:
         _two(_number("devices", "Devices", set_to), _number("microbatches", "Micro-batches", set_to, "auto")),
         _two(_number("tensor", "Tensor degree", set_to), _number("pipeline", "Pipeline stages", set_to)),
         _two(_number("context", "Context degree", set_to), _number("expert", "Expert degree", set_to)),
-        _number("expert_tensor", "Tensor devices to an expert", set_to),
+        _number("expert_tensor", "Expert tensor degree", set_to),
         _two(_number("chunks", "Virtual stages", set_to), _number("shard_group", "Shard group", set_to)),
         _two(
             _number("zero_stage", "ZeRO stage", set_to),

@@ -1,7 +1,7 @@
 """Which units of a network stand on which stage, counted in blocks: what begins where an attention does.
 
-A network without attention has a block in every unit. What comes before the first block stands with the first stage,
-what comes after the last block with the last.
+A network without attention has a block in every unit. No layout cuts a block, what comes before the first or what comes
+after the last, as no runtime does: a head apart from its loss would hand on logits.
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ def separable_units(profile: Profile) -> list[range]:
 
 def pipeline_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:
     """Runs of units, as many as `stages`, by a layout as the strategy megatron has it. Raises InputError."""
-    if layout == "balanced":
-        passes_s = [layer.forward_s + layer.backward_s for layer in profile.layers]
-        return balanced_stages([ordered_sum(passes_s[unit.start : unit.stop]) for unit in units], stages)
-    return laid_out_stages(profile, units, stages, layout)
+    if layout != "balanced":
+        return laid_out_stages(profile, units, stages, layout)
+    passes_s = [layer.forward_s + layer.backward_s for layer in profile.layers]
+    edges = sorted({0, *block_starts(profile, units), len(units)})
+    wholes = [range(units[first].start, units[last - 1].stop) for first, last in pairwise(edges)]
+    runs = balanced_stages([ordered_sum(passes_s[whole.start : whole.stop]) for whole in wholes], stages)
+    return [range(edges[run.start], edges[run.stop]) for run in runs]
 
 
 def laid_out_stages(profile: Profile, units: Sequence[range], stages: int, layout: str) -> list[range]:

@@ -23,14 +23,12 @@ MODULES = ("core_attn", "layernorm", "mlp", "moe")
 Segments = tuple[tuple[str, ...], ...]
 
 
-def recomputed_segments(
-    profile: Profile, units: Sequence[range], stages: Sequence[range], recomputation: str
-) -> Segments:
-    """The segments of `Plan.recomputed`, each as far as it stands on one of the stages. Raises InputError."""
+def recomputed_segments(profile: Profile, units: Sequence[range], recomputation: str) -> Segments:
+    """The segments of `Plan.recomputed`; no stage of a network of blocks cuts one. Raises InputError."""
     if recomputation == "none":
         return ()
     if recomputation in ("op", "full"):
-        blocks = _blocks(profile, units, stages)
+        blocks = _blocks(profile, units)
         kept = [_kept(profile, block) if recomputation == "op" else set() for block in blocks]
         segments = ([i for i in block if i not in own] for block, own in zip(blocks, kept, strict=True))
         return _named(profile, (segment for segment in segments if len(segment) > 1))
@@ -44,11 +42,11 @@ def _named(profile: Profile, segments: Iterator[Sequence[int]]) -> Segments:
     return tuple(tuple(profile.layers[i].name for i in segment) for segment in segments)
 
 
-def _blocks(profile: Profile, units: Sequence[range], stages: Sequence[range]) -> list[list[int]]:
-    """The layers of each block, cut where a stage begins, and of each unit around the blocks."""
+def _blocks(profile: Profile, units: Sequence[range]) -> list[list[int]]:
+    """The layers of each block, and of each unit around the blocks."""
     starts = block_starts(profile, units)
     around = (*range(starts[0]), *range(starts[-1], len(units)))
-    edges = sorted({*around, *starts, *(stage.start for stage in stages), len(units)})
+    edges = sorted({*around, *starts, len(units)})
     return [[i for unit in units[a:b] for i in unit] for a, b in pairwise(edges)]
 
 

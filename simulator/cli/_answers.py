@@ -100,7 +100,7 @@ def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime
     from simulator.studies.what_if import gains_of
 
     if not report.fits:
-        return fitting_change(profile, cluster, plan, runtime) if report.tasks <= MOST_TASKS else SMALLER
+        return fitting_change(profile, cluster, plan, runtime, whole=report.tasks <= MOST_TASKS)
     limit = report.bottleneck.resource
     if limit == LAUNCHES:
         return LAUNCHED
@@ -114,31 +114,59 @@ def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime
     return f"{gain.change} would make it {gain.speedup:.2f}x faster"
 
 
-def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime) -> str:
-    """The first of the usual changes, by simulation, with which a step fits that does not."""
+def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, whole: bool) -> str:
+    """The first of the usual changes, by simulation, with which a step fits that does not; whole: with all of its
+    micro-batches, else with as many as its pipeline holds, where more of them hold no more."""
     from simulator.run import step_report
 
-    for options, changed in _smaller(profile, plan):
+    def report(changed: Plan, rounds: int) -> Report:
+        count = min(changed.microbatches, rounds * depth)
+        part = replace(changed, microbatches=count, batch_size=changed.microbatch_size * count)
+        return step_report(profile, cluster, changed if whole else part, runtime=runtime)
+
+    depth = len({sharding.device_set for sharding in plan.placements.values()})
+    for options, changed in _smaller(profile, plan, depth):
         with suppress(InputError):
-            report = step_report(profile, cluster, changed, runtime=runtime)
-            if report.fit == "fits":
-                return f"{options} ({format_bytes(report.peak_memory_bytes)}, step {format_time(report.step_s)})"
+            smaller = report(changed, 3)
+            if smaller.fit != "fits":
+                continue
+            if whole:
+                return f"{options} ({format_bytes(smaller.peak_memory_bytes)}, step {format_time(smaller.step_s)})"
+            if report(changed, 4).peak_memory_bytes == smaller.peak_memory_bytes:
+                return f"{options} ({format_bytes(smaller.peak_memory_bytes)})"
     return SMALLER
 
 
-def _smaller(profile: Profile, plan: Plan) -> Iterator[tuple[str, Plan]]:
-    """A plan that needs less and less memory: states shared out, recomputation, smaller micro-batches."""
-    from simulator.recompute_segments import recompute_segments
+def _smaller(profile: Profile, plan: Plan, depth: int) -> Iterator[tuple[str, Plan]]:
+    """A plan that needs less and less memory: states shared out, recomputation, smaller micro-batches.
 
-    shared = replace(plan, states=replace(plan.states, stage=3))
-    yield "--zero 3", shared
-    device_sets = {name: sharding.device_set for name, sharding in plan.placements.items()}
-    segments = str(isqrt(len(profile.layers)))
-    again = recompute_segments(profile, device_sets, segments)
-    yield f"--recompute {segments}", replace(plan, recomputed=again)
+    Stages share out what an update reads alone: parameters would be gathered for every micro-batch.
+    """
+    stage = 1 if depth > 1 else 3
+    shared, zero = (replace(plan, states=replace(plan.states, stage=stage)), f"--zero {stage}")
+    if plan.states.stage < stage:
+        yield zero, shared
+    else:
+        shared, zero = plan, ""
+    recomputing, again = _recomputing(profile, plan)
+    yield recomputing, replace(plan, recomputed=again)
     for doubled in range(5):
         microbatches = plan.microbatches << doubled
         if plan.batch_size % microbatches:
             return
-        options = f"--zero 3 --recompute {segments}" + (f" --microbatches {microbatches}" if doubled else "")
-        yield options, replace(shared, recomputed=again, microbatches=microbatches)
+        options = f"{zero} {recomputing}" + (f" --microbatches {microbatches}" if doubled else "")
+        yield options.strip(), replace(shared, recomputed=again, microbatches=microbatches)
+
+
+def _recomputing(profile: Profile, plan: Plan) -> tuple[str, tuple[tuple[str, ...], ...]]:
+    """The option that has all recomputed, and the segments: blocks, where the plan's strategy names them."""
+    import partitioners
+    from partitioners._stages.block_layout import separable_units
+    from partitioners._stages.recomputed_layers import recomputed_segments
+    from simulator.recompute_segments import recompute_segments
+
+    if plan.strategy in partitioners.strategies() and "recomputation" in partitioners.options(plan.strategy):
+        return "--set recomputation=full", recomputed_segments(profile, separable_units(profile), "full")
+    segments = str(isqrt(len(profile.layers)))
+    device_sets = {name: sharding.device_set for name, sharding in plan.placements.items()}
+    return f"--recompute {segments}", recompute_segments(profile, device_sets, segments)

@@ -20,6 +20,7 @@ from simulator.cli import _printing, _results, _values
 from simulator.errors import InputError
 from simulator.one_line_parser import option
 from simulator.terminal import say
+from simulator.units import format_duration
 
 if TYPE_CHECKING:
     from simulator.sweep.engines import Engine
@@ -78,7 +79,7 @@ def _dry_run(points: Points, args: argparse.Namespace) -> None:
     """Say how many points there are and, from a few of them spread over the sweep, how long they take."""
     from partitioners._choice_search import plan_by_choice
     from simulator.sweep.evaluate import evaluate
-    from simulator.sweep.sweeping import clock, context_of
+    from simulator.sweep.sweeping import context_of
 
     context, count = context_of(points, plan_by_choice), len(points.points)
     began, tried = perf_counter(), 0
@@ -92,13 +93,12 @@ def _dry_run(points: Points, args: argparse.Namespace) -> None:
     if args.json:
         _printing.print_json({"points": count, "estimate_s": estimate_s, "first": first})
         return
-    say(f"{count:,} points, about {clock(estimate_s)} on {args.jobs} processes (from {tried} points)")
+    say(f"{count:,} points, about {format_duration(estimate_s)} on {args.jobs} processes (from {tried} points)")
     _results.print_rows("first", first, points.names)
 
 
 def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     from simulator.sweep.results_table import stage_seconds, status_counts
-    from simulator.sweep.sweeping import clock
 
     counts, seconds = status_counts(folder), stage_seconds(folder)
     if as_json:
@@ -110,6 +110,6 @@ def _print_summary(folder: Path, count: int, pace: Pace, as_json: bool) -> None:
     if pace.ran:
         total = sum(seconds.values()) or 1.0
         shares = ", ".join(f"{stage} {part / total:.0%}" for stage, part in seconds.items())
-        run_words = f"{pace.ran:,} run in {clock(pace.wall_s)}, {pace.points_per_s:.1f} points/s"
+        run_words = f"{pace.ran:,} run in {format_duration(pace.wall_s)}, {pace.points_per_s:.1f} points/s"
         say(f"{run_words}; time in {shares}")
     print(f"results: {folder}; shardscope best {folder}")

@@ -123,7 +123,7 @@ def optimizer_state_of(profile: Profile) -> float:
     return OPTIMIZERS[stack.optimizer] if stack else StepSettings(batch_size=1).optimizer_state
 
 
-DEFAULTS = ("megatron-a100", "nanotron-h100")
+DEFAULTS = ("fsdp-a100", "fsdp-h100")
 """Of the stacks that ship, those of which one is taken where nobody names one."""
 
 

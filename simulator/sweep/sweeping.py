@@ -16,7 +16,7 @@ from simulator.sweep.inputs import tier_of
 from simulator.sweep.points import Point, Points
 from simulator.sweep.results_table import ResultsTable, locked
 from simulator.sweep.runner import run_points
-from simulator.units import format_time
+from simulator.units import format_duration, format_time
 from simulator.version import version
 
 LOT = 32
@@ -58,18 +58,10 @@ class Progress:
             self._show(self._line(pace))
 
     def _line(self, pace: Pace) -> str:
-        rate = f"{pace.points_per_s:.1f} points/s, {clock(pace.left_s)} left"
+        rate = f"{pace.points_per_s:.1f} points/s, {format_duration(pace.left_s)} left"
         best = f", best step {format_time(self._best_s)}" if self._best_s < float("inf") else ""
         other = "".join(f", {count:,} {status}" for status, count in self.counts.items() if status != DONE)
         return f"{pace.ran:,}/{pace.to_run:,} points, {rate}{best}{other}"
-
-
-def clock(seconds: float) -> str:
-    """A duration for a person: 45 s, 3 min, 2 h 05 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 def context_of(points: Points, make_plan: MakePlan) -> SweepContext:
