@@ -239,7 +239,7 @@ class Profile:
     def kept(self) -> Kept:
         """What others have worked out of these layers and keep for as long as the profile; by how many shards it is
         about."""
-        return Kept(budget=1_000_000, largest=512)
+        return Kept(budget=1_000_000, largest=4096)
 
     @cached_property
     def _hash(self) -> int:

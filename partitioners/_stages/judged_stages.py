@@ -18,10 +18,11 @@ import numpy as np
 from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import StageCut, Stages, best_stages, stages_of_counts
 from partitioners._stages.stage_bounds import step_bounds_s
-from partitioners._stages.stage_costs import Costs, crossing_bytes, measured_costs, pass_seconds
+from partitioners._stages.stage_costs import Costs, crossing_bytes, measured_costs
 from partitioners._stages.stage_memory import cuts_within, least_peak_bytes
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
+from simulator.lowering.costs.shard_costs import layer_seconds
 from simulator.plan import Partition, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
@@ -158,7 +159,7 @@ def _positions(profile: Profile) -> Ints:
     count = len(profile.layers)
     if count <= _MOST_POSITIONS:
         return np.arange(count + 1)
-    done_s = np.cumsum(pass_seconds(profile, profile.batch_size).sum(axis=1))
+    done_s = np.cumsum(layer_seconds(profile, profile.batch_size).sum(axis=1))
     part = (done_s[:-1] / done_s[-1] * _MOST_POSITIONS).astype(np.int64)  # of the cut behind each layer but the last
     order = np.lexsort((crossing_bytes(profile)[1:-1], part))
     least = order[np.unique(part[order], return_index=True)[1]]

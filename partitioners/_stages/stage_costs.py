@@ -19,7 +19,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around
-from simulator.lowering.costs.shard_costs import shard_seconds
+from simulator.lowering.costs.shard_costs import layer_seconds
 from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Ints, Route
 from simulator.workload import Profile
@@ -123,7 +123,7 @@ def _stage_seconds(profile: Profile, samples: int, speed: float) -> Floats:
 
     def seconds() -> Floats:
         count = np.arange(len(profile.layers) + 1)
-        compute_s = _differences(pass_seconds(profile, samples).sum(axis=1)) / speed
+        compute_s = _differences(layer_seconds(profile, samples).sum(axis=1)) / speed
         return np.where(count[:, None] >= count, np.inf, compute_s)
 
     return profile.kept.get((_stage_seconds, samples, speed), seconds)
@@ -133,13 +133,6 @@ def _stage_bytes(profile: Profile) -> Floats:
     """Bytes of the parameters of layers i to j-1, shape (L+1, L+1)."""
     sizes = [float(layer.parameter_bytes) for layer in profile.layers]
     return profile.kept.get(_stage_bytes, lambda: _differences(np.array(sizes)))
-
-
-def pass_seconds(profile: Profile, samples: int) -> Floats:
-    """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (L, 2)."""
-    return profile.kept.get(
-        (pass_seconds, samples), lambda: np.array([shard_seconds(profile, layer, samples) for layer in profile.layers])
-    )
 
 
 def crossing_bytes(profile: Profile) -> Floats:

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioners._stages.contiguous import StageCut
-from partitioners._stages.stage_costs import pass_seconds
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around
 from simulator.kept import Kept
 from simulator.lowering import schedules
+from simulator.lowering.costs.shard_costs import layer_seconds
 from simulator.parameter_states import REPLICATED
 from simulator.plan import StepSettings
 from simulator.taskgraph import Floats, Ints, Kind, Route
@@ -175,7 +175,7 @@ def _added(device: Ints, values: Floats) -> Floats:
 def _pass_seconds(profile: Profile, samples: Ints) -> tuple[Floats, Floats]:
     """(forward_s, backward_s) of every layer with so many samples, shape (K, L) each."""
     sizes, which = np.unique(samples, return_inverse=True)
-    table = np.array([pass_seconds(profile, size) for size in sizes.tolist()])  # (sizes, L, 2)
+    table = np.array([layer_seconds(profile, size) for size in sizes.tolist()])  # (sizes, L, 2)
     seconds = table[which.reshape(-1)]  # (K, L, 2)
     return seconds[..., 0], seconds[..., 1]
 

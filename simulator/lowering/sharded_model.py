@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from simulator.collectives import CollectiveTask
 from simulator.errors import require
 from simulator.lowering import schedules
 from simulator.lowering.costs import pass_costs
+from simulator.lowering.costs.shard_costs import layer_seconds
 from simulator.lowering.costs.typical_scaling import Bound
 from simulator.lowering.exchange import shard_regions
 from simulator.lowering.exchange.crossings import Crossings, Reads, crossings_of, reads_of
@@ -270,22 +270,33 @@ class ShardedModel:
         """Output elements of each shard of one micro-batch, shape (shards,)."""
         return pass_costs.shard_elements(self.layer(position), self.intervals(position), self.placements[position])
 
-    def pass_seconds(self, position: int, bound: Bound = "typical") -> Floats:
-        """(forward, backward) seconds of each shard of one micro-batch at speed 1, shape (2, shards).
+    def pass_seconds(self, *positions: int, bound: Bound = "typical") -> Floats:
+        """(forward, backward) seconds at speed 1 of each shard of one micro-batch of layers that are cut alike, shape
+        (2, shards of all).
 
         bound: as shard_seconds has it. Layers alike that are cut alike share the answer, in all plans of a profile.
         """
-        sharding = self.placements[position]
-        cut = self.plan.microbatch_size, sharding.shape, sharding.samples
-        key = ("pass_seconds", self.profile.alike[position], *cut, bound)
+        profile, sharding = self.profile, self.placements[positions[0]]
+        if len(sharding.devices) == sharding.degrees[0] and not any(self.layer(i).routing for i in positions):
+            samples = [last - first for first, last in self.intervals(positions[0])[0]]
+            of_size = {size: layer_seconds(profile, size, bound)[[*positions]] for size in set(samples)}
+            return np.ascontiguousarray(np.stack([of_size[size] for size in samples], axis=1).reshape(-1, 2).T)
 
-        def seconds() -> Floats:
-            intervals, layer = self.intervals(position), self.layer(position)
-            return pass_costs.pass_seconds(self.profile, layer, intervals, sharding, bound)
+        def seconds(position: int) -> Floats:
+            layer, intervals = self.layer(position), self.intervals(position)
+            return pass_costs.pass_seconds(profile, layer, intervals, sharding, bound)
 
-        return self.profile.kept.get(key, seconds, math.prod(sharding.shape))
+        cut = self.plan.microbatch_size, sharding.shape, sharding.samples, bound
+        kept = partial(profile.kept.get, size=len(sharding.devices))
+        made = [kept(("pass_seconds", profile.alike[i], *cut), partial(seconds, i)) for i in positions]
+        return np.concatenate(made, axis=1)
 
-    def pass_bytes(self, position: int) -> Floats:
-        """(saved, output, working) bytes of each shard of one micro-batch, shape (3, shards)."""
-        reduce = self.placements[position].reduce
-        return pass_costs.pass_bytes(self.profile, position, self.shard_elements(position), reduce)
+    def pass_bytes(self, *positions: int) -> Floats:
+        """(saved, output, working, kept) bytes of each shard of one micro-batch of layers that are cut alike, shape
+        (4, shards of all)."""
+        layers = [self.layer(position) for position in positions]
+        kinds = [(layer.output_shape, layer.routing) for layer in layers]
+        some = dict(zip(kinds, positions, strict=True))
+        elements = {kind: self.shard_elements(position) for kind, position in some.items()}
+        reduce = self.placements[positions[0]].reduce
+        return pass_costs.pass_bytes(self.profile, positions, np.array([elements[kind] for kind in kinds]), reduce)

@@ -60,7 +60,7 @@ def _bounds_s(model: ShardedModel, position: int) -> tuple[float, float, float]:
     """Seconds of a layer's shards at the ends of the spread and between them, kept for other plans of the profile."""
 
     def bounds_s() -> tuple[float, float, float]:
-        low, typical, high = (model.of_all(model.pass_seconds(position, bound)) for bound in BOUNDS)
+        low, typical, high = (model.of_all(model.pass_seconds(position, bound=bound)) for bound in BOUNDS)
         # Each (2, shards). Beyond the measured size the larger cost gives the shorter time.
         least, most = np.minimum(low, high), np.maximum(low, high)
         return float(least.sum()), float(typical.sum()), float(most.sum())

@@ -67,13 +67,17 @@ def pass_seconds(profile: Profile, layer: Layer, intervals: Intervals, sharding:
     return np.repeat(boxes, sharding.reduce * sharding.copy, axis=1)
 
 
-def pass_bytes(profile: Profile, position: int, elements: Floats, reduce: int) -> Floats:
-    """(saved, output, working, kept) bytes of each shard of the layer at `position`, shape (4, shards).
+def pass_bytes(profile: Profile, positions: Sequence[int], elements: Floats, reduce: int) -> Floats:
+    """(saved, output, working, kept) bytes of the shards of layers that are cut alike, shape (4, shards of all).
 
-    elements: of its output; kept: what of that is saved. What a layer that sums over its input channels saves and works
-    in is its input and the gradient of that, of which each of `reduce` terms has a part.
+    elements: of each shard's output, (layers, shards); kept: what of that is saved. What a layer that sums over its
+    input channels saves and works in is its input and the gradient of that, of which each of `reduce` terms has a part.
     """
-    layer, each = profile.layers[position], profile.element_bytes(position)
-    saved, working = (each * size / (layer.output_bytes * reduce) for size in (layer.saved_bytes, layer.working_bytes))
-    kept = each * layer.saved_output_bytes / layer.output_bytes
-    return np.stack([elements * saved, elements * each, elements * working, elements * kept])
+    layers = [profile.layers[position] for position in positions]
+    each = np.array([profile.element_bytes(position) for position in positions])  # (layers,)
+    output, saved, working, kept = np.array(
+        [(x.output_bytes, x.saved_bytes, x.working_bytes, x.saved_output_bytes) for x in layers], dtype=np.float64
+    ).T
+    of_element = [each * saved / (output * reduce), each, each * working / (output * reduce), each * kept / output]
+    sizes: Floats = np.array(of_element)[:, :, None] * elements
+    return sizes.reshape(4, -1)

@@ -16,7 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from simulator.lowering.costs.typical_scaling import Bound, Direction, class_without_points, fixed_share
+from simulator.taskgraph import Floats
 from simulator.workload import Layer, Profile, ScalingPoint
 
 
@@ -40,6 +43,14 @@ def shard_seconds(
     work = samples * area_fraction
     fractions = channel_fraction, input_channel_fraction
     return forward.seconds(work, *fractions), backward.seconds(work, *fractions)
+
+
+def layer_seconds(profile: Profile, samples: int, bound: Bound = "typical") -> Floats:
+    """(forward_s, backward_s) of every layer with so many samples at speed 1, shape (layers, 2); bound: as above."""
+    return profile.kept.get(
+        (layer_seconds, samples, bound),
+        lambda: np.array([shard_seconds(profile, layer, samples, bound=bound) for layer in profile.layers]),
+    )
 
 
 Points = tuple[tuple[float, ...], tuple[float, ...]]

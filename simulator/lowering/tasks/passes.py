@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 
 import numpy as np
 
@@ -140,21 +139,22 @@ def pass_columns(model: ShardedModel) -> Floats:
     """Of the shards of all layers in a row what one micro-batch takes: (forward, backward) seconds at speed 1 and
     (saved, output, working, kept) bytes, see `pass_costs`, shape (6, shards of all layers).
 
-    A run of layers that are cut alike shares the answer, in all plans of a profile.
+    Layers that are cut alike share the answer, in all plans of a profile.
     """
-    cut_of = {id(each): (each.shape, each.samples) for each in model.plan.distinct_placements}
-    cuts, runs = [cut_of[id(sharding)] for sharding in model.placements], []
-    for (shape, samples), run in groupby(range(len(cuts)), key=cuts.__getitem__):
-        positions = tuple(run)
-        key = ("pass_columns", positions[0], positions[-1], model.plan.microbatch_size, shape, samples)
-        shards = math.prod(shape) * len(positions)
-        runs.append(model.profile.kept.get(key, partial(_columns_of, model, positions), shards))
-    return np.concatenate(runs, axis=1)
+    positions_of: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for position, sharding in enumerate(model.placements):
+        positions_of.setdefault((sharding.shape, sharding.samples), []).append(position)
+    columns, layer = list[Floats](), list[Ints]()
+    for (shape, samples), positions in positions_of.items():
+        shards = math.prod(shape)
+        key = ("pass_columns", tuple(positions), model.plan.microbatch_size, shape, samples)
+        columns.append(model.profile.kept.get(key, partial(_columns_of, model, positions), shards * len(positions)))
+        layer.append(np.repeat(positions, shards))
+    return np.concatenate(columns, axis=1)[:, np.argsort(np.concatenate(layer), kind="stable")]
 
 
 def _columns_of(model: ShardedModel, positions: Sequence[int]) -> Floats:
-    columns = [np.concatenate([model.pass_seconds(i), model.pass_bytes(i)]) for i in positions]
-    return np.concatenate(columns, axis=1)
+    return np.concatenate([model.pass_seconds(*positions), model.pass_bytes(*positions)])
 
 
 def scale_by_work(builder: GraphBuilder, model: ShardedModel, passes: Passes) -> None:
