@@ -160,7 +160,7 @@ class Cluster:
 
     @cached_property
     def ways(self) -> Kept:
-        """What others have worked out of which links lead where, for all clusters `with_tier`, which share it."""
+        """What others have worked out of which links lead where, for all clusters wired alike, which share it."""
         return Kept(budget=1024)
 
     @cached_property
@@ -249,8 +249,12 @@ class Cluster:
             name: {n: self._rescaled(name, n, curve, links) for n, curve in by_count.items() if n <= self.workers}
             for name, by_count in self.collectives.items()
         }
-        alike = replace(self, links=links, collectives=curves)
-        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "ways"):  # the same links
+        return self._wired_alike(links=links, collectives=curves)
+
+    def _wired_alike(self, **changes: object) -> Cluster:
+        """This cluster with other figures of the same devices and links, which lead the same ways."""
+        alike: Cluster = replace(self, **changes)  # type: ignore[arg-type]
+        for name in ("_link_number", "_routes", "_known_routes", "_known_weights", "ways"):
             alike.__dict__[name] = getattr(self, name)
         return alike
 
@@ -273,8 +277,8 @@ class Cluster:
     def with_speed(self, factor: float, role: Literal["worker", "server"] | None = None) -> Cluster:
         """This cluster with the speed of every device (or those of one role) multiplied by `factor`."""
         devices = tuple(replace(d, speed=d.speed * factor) if role in (None, d.role) else d for d in self.devices)
-        return replace(self, devices=devices)
+        return self._wired_alike(devices=devices)
 
     def with_memory(self, memory_bytes: int) -> Cluster:
         """This cluster with so much memory on every device."""
-        return replace(self, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))
+        return self._wired_alike(devices=tuple(replace(device, memory_bytes=memory_bytes) for device in self.devices))

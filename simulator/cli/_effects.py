@@ -76,8 +76,9 @@ def check_schedule(args: argparse.Namespace, plan: Plan) -> None:
 
     Not where a strategy asked for stages has found one device to be faster: `notes` says that.
     """
-    device_sets = {sharding.device_set for sharding in plan.placements.values()}
-    if args.schedule and args.schedule != "dataflow" and len(device_sets) == 1 and not _is_judged(plan.strategy):
+    if not args.schedule or args.schedule == "dataflow" or _is_judged(plan.strategy):
+        return
+    if len({sharding.device_set for sharding in plan.distinct_placements}) == 1:
         raise InputError(
             f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"
         )

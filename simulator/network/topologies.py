@@ -10,7 +10,7 @@ memory, speed and price; names and hosts are given here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.cluster import AchievedShare, Cluster, Device, Link
@@ -47,7 +47,7 @@ def flat_switch(
     ['host0->switch', 'switch->host3']
     """
     members = _workers(devices, device, "host") + _servers(servers)
-    links = [link for member in members for link in _join(member.name, "switch", wire)]
+    links = _join([(member.name, "switch") for member in members], wire)
     return Cluster(name=name, devices=members, links=tuple(links))
 
 
@@ -77,9 +77,9 @@ def two_tier(
     workers = _workers(devices, device, "node", per_node)
     extra = _servers(servers)
     nodes = list(dict.fromkeys(worker.host for worker in workers))
-    links = [link for worker in workers for link in _join(worker.name, f"{worker.host}/switch", intra)]
-    links += [link for node in nodes for link in _join(f"{node}/switch", "core", inter)]
-    links += [link for server in extra for link in _join(server.name, "core", inter)]
+    links = _join([(worker.name, f"{worker.host}/switch") for worker in workers], intra)
+    links += _join([(f"{node}/switch", "core") for node in nodes], inter)
+    links += _join([(server.name, "core") for server in extra], inter)
     cores = {} if cores_per_node is None else dict.fromkeys(nodes, cores_per_node)
     return Cluster(name=name, devices=workers + extra, links=tuple(links), host_cores=cores)
 
@@ -112,9 +112,11 @@ def select(cluster: Cluster, workers: Iterable[int]) -> Cluster:
     return replace(smaller, collectives={name: by_count for name, by_count in curves.items() if by_count})
 
 
-def _join(a: str, b: str, wire: Wire) -> list[Link]:
+def _join(pairs: Sequence[tuple[str, str]], wire: Wire) -> list[Link]:
+    """A link there and one back for each pair of nodes."""
     share = 1.0 if wire.achieved is None else wire.achieved.median
-    return [
+    ends = [way for a, b in pairs for way in ((a, b), (b, a))]
+    first = [
         Link(
             source=source,
             target=target,
@@ -126,8 +128,9 @@ def _join(a: str, b: str, wire: Wire) -> list[Link]:
             wires=wire.wires,
             message_bytes_per_s=wire.message_bytes_per_s,
         )
-        for source, target in ((a, b), (b, a))
+        for source, target in ends[:1]
     ]
+    return first + [first[0].between(*way) for way in ends[1:]]
 
 
 def _workers(count: int, device: Device, host: str, per_host: int = 1) -> tuple[Device, ...]:

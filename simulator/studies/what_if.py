@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from simulator.cluster import Cluster
 from simulator.plan import Plan
@@ -37,19 +38,19 @@ def gains_of(
     gains = []
     for change, resource, faster in _doubled(cluster):
         if resources is None or resource in resources:
-            after_s = step_s(faster)
+            after_s = step_s(faster())
             gains.append(Gain(change=change, resource=resource, speedup=before_s / after_s if after_s else 1.0))
     return sorted(gains, key=lambda gain: -gain.speedup)
 
 
-def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Cluster]]:
-    """(change in words, resource, the changed cluster)."""
-    yield "devices twice as fast", "compute", cluster.with_speed(2.0, "worker")
+def _doubled(cluster: Cluster) -> Iterator[tuple[str, str, Callable[[], Cluster]]]:
+    """(change in words, resource, what makes the changed cluster)."""
+    yield "devices twice as fast", "compute", partial(cluster.with_speed, 2.0, "worker")
     if cluster.servers:
-        yield "servers twice as fast", "server", cluster.with_speed(2.0, "server")
+        yield "servers twice as fast", "server", partial(cluster.with_speed, 2.0, "server")
     for tier in cluster.tiers:
-        wide = cluster.with_links(tier, lambda link: link.times(2.0))
+        wide = partial(cluster.with_links, tier, lambda link: link.times(2.0))
         yield f"{tier} links with twice the bandwidth", tier, wide
         if any(link.latency_s > 0 for link in cluster.links if link.tier == tier):
-            quick = cluster.with_links(tier, lambda link: link.with_latency(link.latency_s / 2))
+            quick = partial(cluster.with_links, tier, lambda link: link.with_latency(link.latency_s / 2))
             yield f"{tier} links with half the latency", tier, quick
