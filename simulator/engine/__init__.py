@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from math import inf
 
 import numpy as np
@@ -34,7 +35,6 @@ from simulator.engine.compiled import (
     run_compiled,
 )
 from simulator.engine.graph_checks import check_dependencies
-from simulator.engine.reference import run_reference
 from simulator.errors import InputError, StuckError, require_name
 from simulator.network.token_buckets import depths_bytes, shaped
 from simulator.network.transfers import paths
@@ -46,9 +46,9 @@ __all__ = ["ENGINES", "binding_tasks", "engine_name", "longest_chain_s", "simula
 
 ENGINES: Mapping[str, Callable[[Columns], tuple[Floats, Floats]]] = {
     "compiled": run_compiled,
-    "reference": run_reference,
+    # imported when asked for: SimPy takes longer to import than most steps to simulate
+    "reference": lambda columns: import_module("simulator.engine.reference").run_reference(columns),
 }
-
 
 BUCKET_ROUNDS = 3
 """How often at most a step is simulated again with what its transfers lacked of tokens in the round before."""
