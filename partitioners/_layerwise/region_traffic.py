@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from math import prod
 
 import numpy as np
 
@@ -44,7 +43,8 @@ class RegionTraffic:
             counted = size_bytes if self._wiring.measured else 1.0
             key = *regions, counted
             if key not in self._known:
-                blocks = [crossing_elements(some, read) * counted for some in _blocks(own, len(read))]
+                blocks = [crossing_elements(some, read) for some in _blocks(own, len(read))]
+                blocks = blocks if counted == 1 else [block * counted for block in blocks]
                 received = np.concatenate([block.sum(axis=2).max(axis=2) for block in blocks])
                 self._known[key] = joined([self._wiring.traffic(block) for block in blocks]), received
             sent, received = self._known[key]
@@ -57,12 +57,8 @@ class RegionTraffic:
 def _in_units(own: Ints, needed: Ints) -> tuple[Ints, Ints, int]:
     """Regions along every axis in multiples of what divides all of their ends, and how many elements such a unit has:
     layers that are cut alike have the same ones, whatever their sizes."""
-    units = [
-        max(1, int(np.gcd.reduce(np.concatenate([own[..., k, :].ravel(), needed[..., k, :].ravel()]))))
-        for k in range(4)
-    ]
-    sizes = np.array(units)[:, None]
-    return own // sizes, needed // sizes, prod(units)
+    units = np.maximum(np.gcd.reduce(np.concatenate([own, needed]), axis=(0, 1, 3)), 1)
+    return own // units[:, None], needed // units[:, None], int(units.prod())
 
 
 def _blocks(own: Ints, readers: int) -> list[Ints]:
@@ -93,7 +89,8 @@ def crossing_elements(own: Ints, needed: Ints) -> Floats:
         low = np.maximum(held[:, None, 0], read[None, :, 0])  # (intervals held, intervals read)
         high = np.minimum(held[:, None, 1], read[None, :, 1])
         overlaps = np.maximum(high - low, 0.0)
-        count = count * (overlaps if overlaps.size == 1 else np.take(overlaps[which], reader, axis=2))
+        times = overlaps if overlaps.size == 1 else np.take(overlaps[which], reader, axis=2)
+        count = count * times if count.size == 1 else np.multiply(count, times, out=count)
     count = np.broadcast_to(count, (*own.shape[:2], *needed.shape[:2])).swapaxes(1, 2).copy()
     diagonal = np.arange(own.shape[1])
     count[:, :, diagonal, diagonal] = 0

@@ -80,12 +80,15 @@ def _buckets(loads: PlanLoads, with_parameters: Sequence[int]) -> list[tuple[int
     """What is summed together, and the first layer of which that is the gradient, those ready last first."""
     setting, buckets = loads.base.synchronisation, list[tuple[int, Sum]]()
     first = setting.bucket_bytes if setting.first_bucket_bytes is None else setting.first_bucket_bytes
-    held, ready, limit = dict[tuple[int, ...], float](), dict[tuple[int, ...], int](), dict[tuple[int, ...], int]()
+    held, limit = dict[tuple[int, ...], tuple[float, int]](), dict[tuple[int, ...], int]()
     for position in reversed(with_parameters):
-        for devices, size in loads.passes[position].sums:
-            held[devices], ready[devices] = held.get(devices, 0.0) + size, position
-            if held[devices] >= limit.get(devices, first):
-                buckets.append((position, (devices, held.pop(devices))))
-                limit[devices] = setting.bucket_bytes
-    buckets += [(ready[devices], (devices, size)) for devices, size in held.items()]
+        for devices, own_bytes in loads.passes[position].sums:
+            size = held.get(devices, (0.0,))[0] + own_bytes
+            if size < limit.get(devices, first):
+                held[devices] = size, position
+                continue
+            buckets.append((position, (devices, size)))
+            held.pop(devices, None)
+            limit[devices] = setting.bucket_bytes
+    buckets += [(position, (devices, size)) for devices, (size, position) in held.items()]
     return sorted(buckets, key=lambda bucket: bucket[0])

@@ -15,7 +15,7 @@ from simulator import collectives
 from simulator.expert_routing import Routing
 from simulator.lowering.exchange.exchanges import Exchange, Messages, Transfer
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.lowering.tasks.graph_builder import GraphBuilder, spread
 from simulator.lowering.tasks.passes import Passes
 from simulator.lowering.tasks.plain_edges import plain_edges
 from simulator.taskgraph import Floats, Ints, Kind, Route
@@ -188,7 +188,7 @@ class Held(NamedTuple):
 
 def hold(builder: GraphBuilder, held: Sequence[Held]) -> None:
     """Let transfers take memory, or give it back, exchange after exchange."""
-    rows = [[np.broadcast_to(column, each.tasks.shape).ravel() for column in each] for each in held]
+    rows = [[spread(column, each.tasks.shape).ravel() for column in each] for each in held]
     if rows:
         order, *columns = (np.concatenate(column) for column in zip(*rows, strict=True))
         in_order = np.argsort(order, kind="stable")

@@ -60,7 +60,7 @@ class GraphBuilder:
         later, earlier = np.asarray(tasks, dtype=np.int64), np.asarray(on, dtype=np.int64)
         if later.shape != earlier.shape:
             shape = np.broadcast(later, earlier).shape
-            later, earlier = _spread(later, shape), _spread(earlier, shape)
+            later, earlier = spread(later, shape), spread(earlier, shape)
         if later.size:
             self._edges.append((later.ravel(), earlier.ravel()))
 
@@ -70,25 +70,20 @@ class GraphBuilder:
         Sizes below 0 are given back when the tasks end.
         """
         on = np.asarray(devices, dtype=np.int64)
-        owner = _spread(np.asarray(tasks, dtype=np.int64), on.shape)
-        self._elsewhere.append((owner, on, _spread(np.asarray(sizes, dtype=np.float64), on.shape)))
+        owner = spread(np.asarray(tasks, dtype=np.int64), on.shape)
+        self._elsewhere.append((owner, on, spread(np.asarray(sizes, dtype=np.float64), on.shape)))
 
     def route(self, route: Route) -> int:
         """The number of `route`, registered once."""
         return self._routes.setdefault(route, len(self._routes))
 
     def message_routes(self, sources: Ints, targets: Ints) -> Ints:
-        """Route numbers of messages between pairs of devices."""
-        devices = int(targets.max(initial=0)) + 1
-        pairs, first, which = np.unique(sources * devices + targets, return_index=True, return_inverse=True)
-        numbers: Ints = np.zeros(len(pairs), dtype=np.int64)
-        for distinct in np.argsort(first).tolist():  # routes are numbered as they appear
-            pair = divmod(int(pairs[distinct]), devices)
+        """Route numbers of messages between pairs of devices; routes are numbered as they appear."""
+        pairs = list(zip(sources.tolist(), targets.tolist(), strict=True))
+        for pair in dict.fromkeys(pairs):
             if pair not in self._of_pair:
                 self._of_pair[pair] = self.route(Route((pair,)))
-            numbers[distinct] = self._of_pair[pair]
-        of_message: Ints = numbers[which.reshape(-1)]
-        return of_message
+        return np.array([self._of_pair[pair] for pair in pairs], dtype=np.int64)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """A column as it stands, as one array of shape (tasks,) that may be changed in place."""
@@ -191,7 +186,7 @@ class GraphBuilder:
         )
 
 
-def _spread(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def spread(values: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """As np.broadcast_to, in a tenth of its time."""
     return values if values.shape == shape else np.full(shape, values)
 
