@@ -211,35 +211,52 @@ def siamese() -> nn.Module:
     return BUILDERS["siamese_two_inputs"](WIDTH).build()
 
 
-def test_progress_says_what_is_measured_and_how_long_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([0.0, 10.0, 20.0, 400.0]).__next__
-    monkeypatch.setattr("time.monotonic", clock)
-    stream = io.StringIO()
-    with following(stream, "3 layers at batch sizes 1, 2") as follow:
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def progress(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, rounds: dict[float, int], of: int) -> str:
+    """What is written where so many rounds of 12 are done at these seconds; it begins at 100 and may last until 170."""
+    clock = iter([100.0, *rounds])
+    monkeypatch.setattr("time.monotonic", clock.__next__)
+    with following(stream, "3 layers at batch sizes 1, 2", ends_s=170.0) as follow:
         assert follow
-        for number in (1, 2, 3):
-            follow(number, 32)
-    assert stream.getvalue().splitlines() == [
-        "measuring 3 layers at batch sizes 1, 2: round 1 of 32, about 5 min 10 s left",
-        "measuring 3 layers at batch sizes 1, 2: round 3 of 32, about 1 h 4 min 27 s left",
+        for number in rounds.values():
+            follow(number, of)
+    return stream.getvalue()
+
+
+def test_a_file_gets_a_line_every_half_minute_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rounds take as long as those before, until the budget ends."""
+    written = progress(monkeypatch, io.StringIO(), {110: 1, 139: 2, 140: 8, 169: 10, 171: 11}, 12)
+    assert written.splitlines() == [
+        "measuring 3 layers at batch sizes 1, 2: round 1 of 12, about 1 min left",
+        "measuring 3 layers at batch sizes 1, 2: round 8 of 12, about 20.0 s left",
+        "measuring 3 layers at batch sizes 1, 2: round 11 of 12, about 0 s left",
     ]
 
 
-def test_progress_knows_when_a_budget_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.monotonic", iter([0.0, 10.0]).__next__)
-    stream = io.StringIO()
-    with following(stream, "3 layers", ends_s=70.0) as follow:
-        assert follow
-        follow(1, 32)
-    assert stream.getvalue() == "measuring 3 layers: round 1 of 32, about 1 min left\n"
+def test_a_terminal_has_one_line_that_is_written_over_and_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "61")
+    written = progress(monkeypatch, Terminal(), {110: 1, 111: 11}, 12)
+    first = "measuring 3 layers at batch sizes 1, 2: round 1 of 12, about 1 min left"[:60]
+    second = "measuring 3 layers at batch sizes 1, 2: round 11 of 12, abou"
+    assert written.split("\r") == ["", first, second, " " * 60, ""]
 
 
-def test_short_measurements_are_silent() -> None:
-    stream = io.StringIO()
-    with following(stream, "layers") as follow:
-        assert follow
-        follow(1, 2)
-    assert stream.getvalue() == ""
+def test_a_line_of_a_terminal_is_filled_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "101")
+    _, line, _, _ = progress(monkeypatch, Terminal(), {110: 1}, 12).split("\r")
+    assert len(line) == 100 and line.rstrip().endswith("about 1 min left")
+
+
+@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
+def test_what_takes_less_than_two_seconds_is_silent(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
+) -> None:
+    assert progress(monkeypatch, stream(), {100.9: 6}, 12) == ""
+    assert "about 1.00 s left" in progress(monkeypatch, stream(), {101.0: 6}, 12)
 
 
 @pytest.mark.parametrize("name", ["own_backward", "frozen_teacher"])

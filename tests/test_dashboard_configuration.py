@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.state.configuration import Configuration, from_query, from_values
+from dashboard.state.configuration import DEGREES, FACTORS, NUMBERS, Configuration, from_query, from_values
 
 DEFAULT = Configuration(profile="small@0", cluster="cpu-1g", strategy="data", devices=4)
 
@@ -42,6 +42,27 @@ def test_a_bad_value_is_told_and_survived(query: str, field: str, value: object,
     configuration, problems = from_query(query, DEFAULT)
     assert getattr(configuration, field) == value
     assert len(problems) == 1 and complaint in problems[0]
+
+
+RANGES = {
+    "devices": (1, 1024), "batch_size": (1, 65536), "microbatches": (1, 1024), "imbalance": (0.005, 1),
+    "effort": (0.02, 1), "seed": (0, 10**6), "expert_tensor": (0, 1024), "chunks": (0, 64), "shard_group": (0, 1024),
+    "zero_stage": (0, 3), **dict.fromkeys(FACTORS, (1 / 1024, 1024)), **dict.fromkeys(DEGREES, (1, 1024)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("field", NUMBERS)
+def test_a_number_is_taken_from_the_first_of_its_range_to_the_last(field: str) -> None:
+    """And only whole ones where it counts something; nothing is a number where the strategy or profile says it."""
+    low, high = RANGES[field]
+    kept = [from_values({field: value}, DEFAULT) for value in (low, high, low - 1, high + 1, high * 0.7)]
+    counts = field not in (*FACTORS, "imbalance", "effort")
+    expected = [low, high, low, high, round(high * 0.7) if counts else high * 0.7]
+    assert [getattr(configuration, field) for configuration, _ in kept] == expected
+    assert [len(problems) for _, problems in kept] == [0, 0, 1, 1, 0]
+    automatic, problems = from_values({field: "auto"}, DEFAULT)
+    assert (len(problems) == 0) == (field in ("batch_size", "microbatches", "imbalance"))
+    assert getattr(automatic, field) == getattr(DEFAULT, field)
 
 
 def test_empty_controls_mean_automatic() -> None:

@@ -83,6 +83,24 @@ def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], compl
         simulated(**changes)
 
 
+@pytest.mark.parametrize(
+    ("taken", "refused"),
+    [
+        ({"devices": 64}, {"devices": 65}),
+        ({"devices": None}, {"devices": -1}),
+        ({"devices": 1}, {"devices": 0}),
+        ({"options": {"microbatches": 1024}}, {"options": {"microbatches": 1025}}),
+        ({"options": {"microbatches": 0}}, {"options": {"microbatches": -1}}),
+        ({"checkpoint_every": "1s", "duration": "5000s"}, {"checkpoint_every": "1s", "duration": "5001s"}),
+        ({"events": SCENARIO.events[:1] * 100}, {"events": SCENARIO.events[:1] * 101}),
+    ],
+)
+def test_what_stands_at_a_limit_is_taken(taken: dict[str, Any], refused: dict[str, Any]) -> None:
+    scenarios.check(replace(SCENARIO, **taken))
+    with pytest.raises(InputError):
+        scenarios.check(replace(SCENARIO, **refused))
+
+
 def test_an_unknown_scenario_is_named() -> None:
     with pytest.raises(UnknownNameError, match="scenario"):
         ScenarioResults(Store({"small": chain([1.0])})).get("gone")

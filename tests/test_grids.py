@@ -149,6 +149,24 @@ def test_where_nothing_is_waited_for_a_bound_is_near_what_it_bounds(
     assert peak <= bound.peak_bytes / report.peak_memory_bytes <= 1
 
 
+@pytest.mark.parametrize("kind", RECOMPUTATION)
+@pytest.mark.parametrize("card", [SMALL, ROUTED, TIED], ids=["small", "routed", "tied"])
+def test_of_one_device_a_bound_is_all_that_its_micro_batches_compute(card: ModelCard, kind: str) -> None:
+    """What three micro-batches more take, which neither update nor launch anything, is three times a micro-batch."""
+    stack = replace(NANOTRON, runtime=replace(NANOTRON.runtime, **SILENT))
+    layers = tuple(replace(layer, accumulate_s=0.0) for layer in PROFILES[card].layers)
+    profile, steps_s = replace(PROFILES[card], layers=layers), []
+    bounds = GridBounds(card, profile, nodes(1), stack)
+    for accumulation in (1, 4):
+        grid = TrainingGrid(accumulation=accumulation, recomputation=kind)
+        plan = grid_plan(grid, profile, nodes(1), stack)
+        steps_s.append(step_report(profile, nodes(1), plan, runtime=stack.runtime).step_s)
+    microbatch_s = (steps_s[1] - steps_s[0]) / 3
+    for accumulation in (1, 4):
+        bound = bounds.bound(TrainingGrid(accumulation=accumulation, recomputation=kind))
+        assert bound.step_s == pytest.approx(0.043 + accumulation * microbatch_s, rel=1e-6)
+
+
 @pytest.mark.parametrize("accumulation", [1, 4])
 def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> None:
     """Ten times as long as they are: all launches of the blocks, and what a step costs besides."""

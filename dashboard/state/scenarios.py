@@ -91,8 +91,8 @@ def check(scenario: Scenario) -> None:
     require(len(scenario.events) <= MOST_EVENTS, "events", len(scenario.events), f"at most {MOST_EVENTS} here{more}")
     saved = scenario.duration_s / scenario.checkpoint_every_s
     require(saved <= MOST_CHECKPOINTS, "checkpoints", f"{saved:,.0f}", f"at most {MOST_CHECKPOINTS:,} here{more}")
-    devices = scenario.devices or 1
-    require(1 <= devices <= MOST_DEVICES, "devices", devices, f"1 to {MOST_DEVICES} here{more}")
+    few = scenario.devices is None or 1 <= scenario.devices <= MOST_DEVICES
+    require(few, "devices", scenario.devices, f"1 to {MOST_DEVICES} here{more}")
     require(not scenario.plan, "plan", scenario.plan, "a scenario has no plan of its own here; name a strategy")
     searches = scenario.strategy in partitioners.strategies() and "effort" in partitioners.options(scenario.strategy)
     require(not searches, "strategy", scenario.strategy, f"it searches, which takes long{more}")

@@ -142,7 +142,7 @@ class Scenario:
     checkpoint_every: str = ""
     """A duration; empty: never."""
     events: tuple[Event, ...] = ()
-    """In any order."""
+    """In order of time."""
     notes: str = ""
     """For people."""
 

@@ -211,7 +211,7 @@ def following(stream: TextIO | None, subject: str, ends_s: float = inf) -> Itera
     if stream is None:
         yield None
         return
-    began, written_at = time.monotonic(), -LINE_EVERY_S
+    began, written_at = time.monotonic(), -inf
 
     def follow(done: int, rounds: int) -> None:
         nonlocal written_at
@@ -228,7 +228,7 @@ def following(stream: TextIO | None, subject: str, ends_s: float = inf) -> Itera
     try:
         yield follow
     finally:
-        if stream.isatty() and written_at > 0:
+        if stream.isatty() and written_at > -inf:
             stream.write("\r" + " " * _width() + "\r")
 
 
