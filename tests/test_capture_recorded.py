@@ -252,9 +252,7 @@ def test_a_line_of_a_terminal_is_filled_up(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_what_takes_less_than_two_seconds_is_silent(
-    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]
-) -> None:
+def test_what_takes_less_than_two_seconds_is_silent(monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]) -> None:
     assert progress(monkeypatch, stream(), {100.9: 6}, 12) == ""
     assert "about 1.00 s left" in progress(monkeypatch, stream(), {101.0: 6}, 12)
 

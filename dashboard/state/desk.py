@@ -116,7 +116,7 @@ class Desk:
         if job is not None:
             (job.over if showing else job.shows).wait(patience_s)
         if job is None or job.over.is_set():
-            return self.known(configuration) or (self._taken(job) if job else self.outcome(configuration))
+            return self._taken(job) if job else self.outcome(configuration)
         return job
 
     def want(self, configurations: Sequence[Configuration], tab: str, number: int | None = None) -> list[Configuration]:
@@ -223,16 +223,21 @@ class Desk:
                 now = time.monotonic()
                 for tab in [tab for tab in job.tabs if now - self._seen[tab] > GONE_S]:
                     self.leave(tab)
-        self._taken(job)
+        self._settle(job)
 
     def _taken(self, job: Simulation) -> Outcome:
+        """What a job that is not light, and over, came to."""
+        self._settle(job)
+        assert job.outcome is not None
+        return job.outcome
+
+    def _settle(self, job: Simulation) -> None:
         with self._lock:
             key = job.request.configuration, job.request.light
             if self._jobs.get(key) is job:
                 del self._jobs[key]
             if not job.cancelled.is_set() or (job.outcome is not None and job.outcome.report is not None):
                 self.keep(job.request.configuration, job.outcome, job.glance)
-        return job.outcome or self.outcome(job.request.configuration)
 
     def _computed(self, configuration: Configuration) -> Outcome:
         with self._lock:
