@@ -350,3 +350,27 @@ def test_calibration_goes_on_until_passes_agree_or_the_budget_is_spent(
     assert share is not None and (share.low, share.high) == pytest.approx(band)
     differ = "all_reduce of 2 by" in " ".join(cluster.sources)
     assert differ == (max(all_reduces_s) / min(all_reduces_s) > 1.1) == ("uncertain" in said.out)
+
+
+def test_a_probe_measures_powers_of_two_and_all_devices_of_every_kind_of_route() -> None:
+    """Fast messages are timed as if a link carried 10 GB/s, or they are over before they are seen."""
+    wires = Wire(bandwidth_bytes_per_s=1e12, tier="intra"), Wire(bandwidth_bytes_per_s=1e6, tier="inter")
+    asked = links.probe_arguments(two_tier(6, 2, *wires))
+    assert asked["counts"] == [2, 4, 6] and asked["sizes"] == sorted(links.SIZES_BYTES)
+    assert asked["pairs"] == [(0, 1), (0, 2)] and asked["rates"] == [1e10, 1e6]
+    assert asked["collectives"] == list(links.COLLECTIVES)
+    assert links.probe_arguments(flat_switch(129, wires[0]))["counts"] == [2, 4, 8, 16, 32, 64, 128, 129]
+    assert links.probe_arguments(flat_switch(8, wires[0]))["counts"] == [2, 4, 8]
+    own = links.probe_arguments(PAIR, [8, 4, 8], [2], ["broadcast"])
+    assert (own["sizes"], own["counts"], own["collectives"]) == ([4, 8], [2], ["broadcast"])
+
+
+@pytest.mark.parametrize(
+    ("devices", "sizes", "counts", "complaint"),
+    [(1, None, None, "devices is 1"), (2, [4, 4], None, "sizes_bytes"), (2, None, [3], "counts"), (2, None, [1], "c")],
+)
+def test_a_probe_needs_two_devices_and_two_sizes(
+    devices: int, sizes: list[int] | None, counts: list[int] | None, complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        links.probe_arguments(flat_switch(devices, Wire(bandwidth_bytes_per_s=RATE)), sizes, counts)

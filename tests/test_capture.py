@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import cycle
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -253,7 +254,9 @@ def test_layers_add_up_to_the_step(vgg_small: Profile) -> None:
     assert 0.3 < vgg_small.layers_to_step < 3 and vgg_small.layers_to_step != 1  # as they were before
 
 
-@pytest.mark.parametrize(("step_s", "left_s", "rounds"), [([1.0], 1e6, 5), ([1.0, 2.0], -1.0, 5), ([1.0, 2.0], 1e6, 9)])
+@pytest.mark.parametrize(
+    ("step_s", "left_s", "rounds"), [([1.0], 1e6, 5), ([1.0, 2.0], -1.0, 5), ([1.0, 2.0], 1e6, 9), ([1.0], inf, 9)]
+)
 def test_a_budget_ends_with_the_time_or_once_the_step_is_known(
     step_s: list[float], left_s: float, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

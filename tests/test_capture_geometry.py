@@ -159,8 +159,8 @@ class Conv1D(nn.Module):
 
 
 class Unknown(nn.Module):
-    def forward(self, value: Tensor) -> Tensor:
-        return value * 1
+    def forward(self, *values: Tensor) -> Tensor:
+        return values[0] * 1
 
 
 def test_modules_that_libraries_write_themselves_are_known_by_name() -> None:
@@ -171,6 +171,7 @@ def test_modules_that_libraries_write_themselves_are_known_by_name() -> None:
     renamed = type("NewRMSNorm", (Unknown,), {})
     assert described(renamed(), tokens)[1] == Geometry(mixes_channels=True)
     assert described(renamed(), torch.rand(2, CHANNELS))[1] == everything
+    assert described(renamed(), tokens, tokens)[1] == everything
     active = type("NewGELUActivation", (Unknown,), {})
     assert described(active(), tokens) == ("newgeluactivation", Geometry())
     assert described(active(), torch.rand(2, CHANNELS))[1] == everything

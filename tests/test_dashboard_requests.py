@@ -78,7 +78,7 @@ def test_outcomes_asked_for_last_stay_as_far_as_they_are_few_and_small(steps: li
             desk.keep(numbered(number), outcome(number, tasks), None)
             kept.append((number, tasks))
             ends = [kept[first:] for first in range(len(kept))]
-            kept = next(end for end in ends if len(end) == 1 or len(end) <= 3 and sum(t for _, t in end) <= 10)
+            kept = next(end for end in ends if len(end) == 1 or (len(end) <= 3 and sum(t for _, t in end) <= 10))
     assert [configuration.seed for configuration in desk._outcomes] == [number for number, _ in kept]
 
 

@@ -216,12 +216,15 @@ def test_devices_that_use_other_layers_of_a_tied_parameter_gather_apart() -> Non
 def test_what_is_gathered_is_dropped(recomputed: tuple[tuple[str, ...], ...]) -> None:
     """Invariant 8: what a step takes it gives back."""
     profile = chain(3, parameter_bytes=1000, batch=4)
-    for keep in (False, True):
-        states = ParameterStates(stage=3, keep_gathered=keep)
+    for keep, group in ((False, 0), (True, 0), (False, 2)):
+        states = ParameterStates(stage=3, keep_gathered=keep, group=group)
         plan = data_plan(profile, 4, states, microbatches=2, recomputed=recomputed)
         graph = run(profile, star(4), plan).graph
         kept = np.bincount(graph.allocation_device, weights=graph.allocation_bytes, minlength=4)
         assert kept == pytest.approx(np.zeros(4), abs=1e-6)
+        gathered = graph.kind[graph.allocation_task] == Kind.PARAMETERS
+        taken = graph.allocation_bytes[gathered & (graph.allocation_bytes > 0)]
+        assert taken == pytest.approx(1000 * (1 - 1 / (group or 4))) and len(taken)  # beside its own part
 
 
 def test_a_strategy_that_shares_states_takes_groups_without_naming_the_stage() -> None:

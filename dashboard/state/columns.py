@@ -137,7 +137,7 @@ def longest_repeat(marks: Sequence[object], longest: int = _LONGEST_PERIOD) -> t
             repeats = length // period
             if repeats > 1 and (best is None or (repeats - 1) * period > (best[2] - 1) * best[1]):
                 best = first, period, repeats
-            first += max(1, length - period + 1)
+            first += length - period + 1
     return best
 
 

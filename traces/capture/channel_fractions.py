@@ -88,7 +88,7 @@ class _Indivisible(Exception):
 
 def _part(channels: int, fraction: Fraction) -> int:
     part = channels * fraction
-    if part.denominator != 1 or part < 1:
+    if part.denominator != 1:
         raise _Indivisible
     return int(part)
 
