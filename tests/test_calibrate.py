@@ -209,6 +209,22 @@ def test_each_round_of_a_ring_waits_for_its_share(ranks: int, monkeypatch: pytes
     assert link_probe.round_waits(rank, [2, 1]) == pytest.approx([24 / (2 * (ranks - 1))] * 3)
 
 
+@pytest.mark.parametrize(("size", "whole", "part"), [(64, 16, 4), (72, 18, 4), (3, 1, 1)])
+def test_collectives_of_so_many_bytes_are_measured_on_floats(
+    size: int, whole: int, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four ranks; a whole one has four parts, and an empty one is one float."""
+    group = SimpleNamespace(
+        all_gather_into_tensor=lambda whole, part, group: (len(whole), len(part), group),
+        reduce_scatter_tensor=lambda part, whole, group: (len(whole), len(part), group),
+        all_reduce=lambda whole, group: (len(whole), group),
+    )
+    monkeypatch.setattr(link_probe, "dist", group)
+    for name in ("all_gather", "reduce_scatter"):
+        assert link_probe._prepared(name, "ranks", 4, size)() == (4 * part, part, "ranks")
+    assert link_probe._prepared("all_reduce", "ranks", 4, size)() == (whole, "ranks")
+
+
 def test_a_size_is_measured_again_while_its_times_lie_apart() -> None:
     quiet, disturbed = [0.044] * 6, [0.044, 0.054, 0.044, 0.063, 0.044, 0.058]
     assert link_probe._unsteady(quiet[:5], 6) and not link_probe._unsteady(quiet, 6)

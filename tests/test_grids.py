@@ -200,6 +200,7 @@ STATES = ParameterStates(stage=3, each_microbatch=True)
         (TrainingGrid(data=16, accumulation=5, shard_group=8), STATES, 10 * 2 * 64),
         (TrainingGrid(data=16, accumulation=5, shard_group=8), ParameterStates(stage=2), 0),
         (TrainingGrid(data=16, shard_group=4), STATES, 0),
+        (TrainingGrid(data=16, shard_group=2), STATES, 0),
         (TrainingGrid(data=8, tensor=2), ParameterStates(), 2 * 3 * 64),
         (TrainingGrid(data=2, tensor=8), ParameterStates(), 2 * 64),
         (ROUTED_GRID, ParameterStates(), 2 * (3 * 64 + 3 * 1000)),
@@ -217,10 +218,10 @@ def test_links_between_nodes_carry_what_no_node_has(
     assert least_link_s(grid, states, take(RACKS, 4), 64, experts) == 0
     slow = RACKS.with_tier("inter", bandwidth_bytes_per_s=5)
     assert least_link_s(grid, states, slow, 64, experts) == pytest.approx(arriving / 20)
-    measured = replace(
-        RACKS, links=tuple(replace(link, curve=Curve(points=((1, 1), (1000, 100)))) for link in RACKS.links)
-    )
-    assert least_link_s(grid, states, measured, 64, experts) == 0
+    curve = Curve(points=((1, 1), (1000, 100)))
+    links = tuple(replace(link, curve=curve) for link in RACKS.links)
+    for measured in (replace(RACKS, links=links), replace(RACKS, collectives={"all_reduce": {16: curve}})):
+        assert least_link_s(grid, states, measured, 64, experts) == 0
 
 
 @pytest.mark.parametrize(

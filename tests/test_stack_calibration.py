@@ -15,6 +15,7 @@ from partitioners._grids.calibration import (
     calibrated,
     constant_of,
     predicted_steps_s,
+    remarks_on,
     with_constants,
 )
 from partitioners._grids.measured_rows import COLUMNS, measured_plan, measured_plans, read_rows, usable
@@ -59,6 +60,21 @@ def test_constants_are_recovered_from_steps_that_were_made_with_them() -> None:
     assert fitted.runtime.backward_launch_s == 2 * fitted.runtime.forward_launch_s
     assert any("collective_check_s: hardly told" in remark for remark in fitted.remarks)  # no pipeline among them
     assert all(known.low <= constant_of(fitted, name) <= known.high for name, known in CONSTANTS.items())
+
+
+def test_a_constant_on_a_bound_that_nobody_expects_is_named_and_so_is_one_that_steps_hardly_told() -> None:
+    """The check of collectives may take nothing, as is expected of it; steps tell the others where their standard
+    errors are below 0.7 of half the width that was expected to begin with."""
+    names, known = list(CONSTANTS), list(CONSTANTS.values())
+    expected = np.array([(each.expected - each.low) / (each.high - each.low) for each in known])
+    half = np.array([each.width / (each.high - each.low) / 2 for each in known])
+    assert remarks_on(expected, 0.69 * half) == ()
+    assert remarks_on(expected, 0.71 * half) == tuple(f"{name}: hardly told by these steps" for name in names)
+    for share in (0.0, 0.0009, 1.0, 0.9991):
+        unexpected = [name for name in names if share > 0.5 or name != "runtime.collective_check_s"]
+        assert remarks_on(np.full(len(names), share), 0 * half) == tuple(f"{name}: on a bound" for name in unexpected)
+    for share in (0.0011, 0.9989):
+        assert remarks_on(np.full(len(names), share), 0 * half) == ()
 
 
 def test_the_stacks_of_nanotron_differ_in_how_hosts_wait_alone() -> None:

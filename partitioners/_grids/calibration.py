@@ -99,14 +99,24 @@ def calibrated(
         residuals, start, bounds=(0.0, 1.0), loss="cauchy", f_scale=LOSS_SCALE, diff_step=1e-2, xtol=1e-3, ftol=1e-3
     )
     values = dict(zip(names, (low + (high - low) * solution.x).tolist(), strict=True))
-    expected_share, before = (expected - low) / (high - low), width / (high - low) / 2
-    after = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac / LOSS_SCALE**2)))
-    at_bound = (np.abs(solution.x - 0.5) > 0.499) & (np.abs(solution.x - expected_share) > before)
-    remarks = [f"{name}: on a bound" for name, held in zip(names, at_bound, strict=True) if held]
-    remarks += [
-        f"{name}: hardly told by these steps" for name, wide in zip(names, after > TOLD * before, strict=True) if wide
-    ]
-    return replace(with_constants(stack, values), remarks=tuple(remarks))
+    errors = np.sqrt(np.diag(np.linalg.inv(solution.jac.T @ solution.jac / LOSS_SCALE**2)))
+    return replace(with_constants(stack, values), remarks=remarks_on(solution.x, errors))
+
+
+def remarks_on(shares: Floats, errors: Floats) -> tuple[str, ...]:
+    """Which of CONSTANTS stand on a bound that is not expected, and which their steps hardly told.
+
+    shares, errors: where they stand between their bounds, from 0 to 1, and their standard errors.
+    """
+    on_bound, untold = [], []
+    for (name, known), share, error in zip(CONSTANTS.items(), shares.tolist(), errors.tolist(), strict=True):
+        wide = known.high - known.low
+        expected, before = (known.expected - known.low) / wide, known.width / wide / 2
+        if abs(share - 0.5) > 0.499 and abs(share - expected) > before:
+            on_bound.append(f"{name}: on a bound")
+        if error > TOLD * before:
+            untold.append(f"{name}: hardly told by these steps")
+    return *on_bound, *untold
 
 
 def _placed(
