@@ -105,6 +105,11 @@ def test_cuts_of_a_linear_layer_by_hand() -> None:
 def test_devices_near_those_in_use() -> None:
     """All, halves of what is in use, the other half, and the two together; what is not in a row has no halves."""
     assert device_blocks({(2, 3)}, 8) == [(0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3), (0, 1), (2, 3), (2,), (3,)]
+    for first in range(0, 16, 2):
+        own, begin = (first, first + 1), first // 4 * 4
+        four = tuple(range(begin, begin + 4))
+        assert device_blocks({own}, 16)[1:] == [four, four[:2], four[2:], own[:1], own[1:]]
+    assert device_blocks({(4, 5)}, 6)[1:] == [(4, 5), (4,), (5,)]  # there is no other half
     assert device_blocks({(0, 3)}, 4) == [(0, 1, 2, 3), (0, 3)]
     assert device_blocks({(1, 2)}, 4) == [(0, 1, 2, 3), (1, 2), (1,), (2,)]  # neither half of a larger one
 

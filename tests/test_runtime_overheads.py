@@ -72,6 +72,14 @@ def test_a_network_is_cut_near_the_middle_after_a_small_output() -> None:
     assert [len(part) for part in runtime_overheads._parts(chain([1.0] * 8, [9, 9, 8, 7, 6, 4, 2, 1]))] == [6, 2]
 
 
+def test_a_network_is_cut_by_forward_and_backward_seconds() -> None:
+    """A first layer of 10 of 14 s, most of them backward, stays alone however large its output is."""
+    layers = chain([3.0] * 3, [9, 1, 1]).layers
+    slow = tuple(replace(each, backward_s=9.0 if each.name == "a" else 1.0) for each in layers)
+    profile = replace(chain([3.0] * 3), layers=slow)
+    assert runtime_overheads._parts(profile) == [["a"], ["b", "c"]]
+
+
 def test_one_layer_is_no_pipeline() -> None:
     whole = files.read_profile("vgg_small")
     with pytest.raises(InputError, match="a pipeline of two stages has at least 2"):
