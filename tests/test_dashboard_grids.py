@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ CARD = (
     "vocabulary: 4096\nsequence: 1024\n"
 )
 MIXTURE = CARD.format(name="mixture") + "experts: 4\nexperts_per_token: 2\n"
+SIXFOLD = CARD.replace("kv_heads: 4\n", "").format(name="sixfold") + "experts: 6\nexperts_per_token: 2\n"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +45,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     folder = tmp_path_factory.mktemp("cards")
     (folder / "dense.yaml").write_text(CARD.format(name="dense"))
     (folder / "mixture.yaml").write_text(MIXTURE)
-    cards = given_cards([str(folder / "dense.yaml"), str(folder / "mixture.yaml")])
+    (folder / "sixfold.yaml").write_text(SIXFOLD)
+    cards = given_cards([str(folder / f"{name}.yaml") for name in ("dense", "mixture", "sixfold")])
     return Store({"net": branches()}, cards=cards, first="dense")
 
 
@@ -76,6 +79,31 @@ def test_what_is_offered_is_what_the_strategy_takes(store: Store, card: str) -> 
             assert not goes, (now, error)
         else:
             assert goes, now
+
+
+def test_degrees_go_with_batches_micro_batches_and_whole_experts_as_a_plan_has_them(store: Store) -> None:
+    """On 24 devices, which heads, keys and experts do not divide alike; parts of a sequence are equal on the page."""
+    cluster, draw = read_cluster("dgx-h100", devices=24), Random(3).choice
+    axes = {
+        "tensor": (1, 1, 2, 3, 4, 6, 12), "pipeline": (1, 1, 2, 3, 4, 8), "context": (1, 1, 2, 4),
+        "expert": (1, 1, 2, 3, 4, 6, 8), "expert_tensor": (0, 0, 1, 2), "batch_size": (16, 24, 48, 96),
+        "microbatches": (None, 1, 2, 3, 4, 8),
+    }  # fmt: skip
+    goes = list[bool]()
+    for card in ("dense", "mixture", "sixfold") * 500:
+        now = on(card, devices=24, **{name: draw(values) for name, values in axes.items()})
+        if now.tensor * now.pipeline * now.context > 24:
+            continue
+        profile = store.profile(now)
+        offered = degrees(now, profile)
+        goes.append(all(getattr(now, name) in offered[name] for name in DEGREES))
+        try:
+            build_plan(now, profile, cluster, runtime_of(profile))
+        except InputError as error:
+            assert not goes[-1], (now, error)
+        else:
+            assert goes[-1] == (now.context == 1 or 1024 % (now.context * now.tensor) == 0), now
+    assert 100 < sum(goes) < len(goes) - 100
 
 
 def test_without_attention_stages_are_what_one_tensor_leaves() -> None:
