@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 
 import laws
 import pytest
@@ -11,10 +12,8 @@ from hypothesis import strategies as st
 
 from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.grid_plan import grid_plan
-from partitioners._grids.link_bounds import least_link_s
 from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
 from simulator.cluster import Cluster
-from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.language_models.accelerators import accelerator
 from simulator.language_models.card_files import read_card
@@ -23,10 +22,10 @@ from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import read_stack, stack_for
+from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import read_cluster
-from simulator.network.topologies import Wire, take, two_tier
-from simulator.parameter_states import ParameterStates
 from simulator.run import step_report
+from simulator.taskgraph import Kind
 
 NANOTRON = read_stack("nanotron-h100")
 SMALL = ModelCard(name="small", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=512)
@@ -153,6 +152,39 @@ def test_where_nothing_is_waited_for_a_bound_is_near_what_it_bounds(
     assert peak <= bound.peak_bytes / report.peak_memory_bytes <= 1
 
 
+@pytest.mark.parametrize(
+    ("pipeline", "chunks", "accumulation"),
+    [
+        (2, 1, 1),
+        (2, 1, 8),
+        (4, 1, 2),
+        (4, 1, 8),
+        (2, 2, 2),
+        (2, 2, 4),
+        (2, 4, 8),
+        (3, 2, 6),
+        (4, 2, 8),
+        (4, 3, 4),
+        (2, 3, 3),
+    ],
+)
+def test_what_is_in_flight_is_what_a_schedule_has_done_before_its_first_backward_pass(
+    pipeline: int, chunks: int, accumulation: int
+) -> None:
+    """Micro-batches of 1, 10 and 100 bytes in a device's chunks; where stages behind are empty one of them at least."""
+    grid = TrainingGrid(pipeline=pipeline, chunks=chunks, accumulation=accumulation)
+    bounds, sizes = GridBounds(SMALL, PROFILES[SMALL], nodes(1), NANOTRON), [10.0**chunk for chunk in range(chunks)]
+    order = SCHEDULES["interleaved" if chunks > 1 else "1f1b"].order
+    assert order is not None
+    for device in range(pipeline):
+        passes = order(pipeline, device, accumulation, chunks)
+        done = takewhile(lambda each: each[0] == Kind.FORWARD, passes)
+        behind = [True] * (pipeline * chunks - device - 1)
+        assert bounds._saved_in_flight(grid, behind, sizes) == sum(sizes[chunk] for _, _, chunk in done)
+        if chunks > 1:
+            assert bounds._saved_in_flight(grid, [*behind[:-1], False], sizes) == max(sizes)
+
+
 @pytest.mark.parametrize("kind", RECOMPUTATION)
 @pytest.mark.parametrize("card", [SMALL, ROUTED, TIED], ids=["small", "routed", "tied"])
 def test_of_one_device_a_bound_is_all_that_its_micro_batches_compute(card: ModelCard, kind: str) -> None:
@@ -179,49 +211,6 @@ def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> No
     layers = sum(layer.name.startswith("blocks.") for layer in PROFILES[SMALL].layers)
     bound = GridBounds(SMALL, PROFILES[SMALL], nodes(1), stack).bound(grid)
     assert bound.step_s == pytest.approx(accumulation * layers * 3e-3 + runtime.step_overhead_s, rel=1e-6)
-
-
-RACKS = two_tier(16, 4, Wire(bandwidth_bytes_per_s=1e3, tier="intra"), Wire(bandwidth_bytes_per_s=10, tier="inter"))
-"""Four nodes of four, with links of 10 bytes a second each way, of which a route takes two."""
-ROUTED_GRID = TrainingGrid(data=8, tensor=2, expert=4, expert_tensor=1)
-STATES = ParameterStates(stage=3, each_microbatch=True)
-
-
-@pytest.mark.parametrize(
-    ("grid", "states", "arriving"),
-    [
-        (TrainingGrid(data=16), ParameterStates(), 2 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), ParameterStates(stage=1), 2 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), ParameterStates(stage=2, each_microbatch=True), 6 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), ParameterStates(stage=2), 2 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), STATES, 15 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), replace(STATES, keep_gathered=True), 10 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5), ParameterStates(stage=3), 3 * 3 * 64),
-        (TrainingGrid(data=16, accumulation=5, shard_group=8), STATES, 10 * 2 * 64),
-        (TrainingGrid(data=16, accumulation=5, shard_group=8), ParameterStates(stage=2), 0),
-        (TrainingGrid(data=16, shard_group=4), STATES, 0),
-        (TrainingGrid(data=16, shard_group=2), STATES, 0),
-        (TrainingGrid(data=8, tensor=2), ParameterStates(), 2 * 3 * 64),
-        (TrainingGrid(data=2, tensor=8), ParameterStates(), 2 * 64),
-        (ROUTED_GRID, ParameterStates(), 2 * (3 * 64 + 3 * 1000)),
-        (replace(ROUTED_GRID, expert=2), ParameterStates(), 2 * (3 * 64 + 3 * 1000)),
-        (replace(ROUTED_GRID, expert=8), ParameterStates(), 2 * (3 * 64 + 1000)),
-        (replace(ROUTED_GRID, expert=8, expert_tensor=0), ParameterStates(), 2 * 3 * 64),
-    ],
-)
-def test_links_between_nodes_carry_what_no_node_has(
-    grid: TrainingGrid, states: ParameterStates, arriving: float
-) -> None:
-    """Of 64 bytes of all that is no expert and 1000 of experts, on nodes whose links are four out and four in."""
-    experts = 1000 if grid.expert > 1 else 0
-    assert least_link_s(grid, states, RACKS, 64, experts) == pytest.approx(arriving / (8 * 10 / 2))
-    assert least_link_s(grid, states, take(RACKS, 4), 64, experts) == 0
-    slow = RACKS.with_tier("inter", bandwidth_bytes_per_s=5)
-    assert least_link_s(grid, states, slow, 64, experts) == pytest.approx(arriving / 20)
-    curve = Curve(points=((1, 1), (1000, 100)))
-    links = tuple(replace(link, curve=curve) for link in RACKS.links)
-    for measured in (replace(RACKS, links=links), replace(RACKS, collectives={"all_reduce": {16: curve}})):
-        assert least_link_s(grid, states, measured, 64, experts) == 0
 
 
 @pytest.mark.parametrize(
