@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -175,6 +176,47 @@ def test_modules_that_libraries_write_themselves_are_known_by_name() -> None:
     active = type("NewGELUActivation", (Unknown,), {})
     assert described(active(), tokens) == ("newgeluactivation", Geometry())
     assert described(active(), torch.rand(2, CHANNELS))[1] == everything
+
+
+class Doubled(nn.Module):
+    def forward(self, value: Tensor) -> Tensor:
+        return torch.cat([value, value], -1)
+
+
+def test_a_name_is_not_enough_to_be_known() -> None:
+    tokens, everything = torch.rand(2, 5, CHANNELS), Geometry(kernel=None, mixes_channels=True)
+    for name in ("NewRMSNorm", "NewGELUActivation"):
+        assert described(type(name, (Doubled,), {})(), tokens)[1] == everything
+    for name, fields in (("Conv1D", ""), ("Conv1D", "nf"), ("Conv1D", "nx"), ("Other", "nf nx")):
+        assert not is_transposed_linear(type(name, (nn.Module,), dict.fromkeys(fields.split(), 1))())
+
+
+def test_windows_of_pools_and_of_even_kernels() -> None:
+    plane = torch.rand(2, CHANNELS, 6, 6)
+    own = Geometry(kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+    assert described(nn.MaxPool2d(3, 2, 1, 2), plane)[1] == replace(own, dilation=(2, 2))
+    assert described(nn.AvgPool2d(3, 2, 1), plane)[1] == own
+    for stride in (None, []):
+        beside = described(functional.avg_pool2d, plane, 3, stride, name="avg_pool2d")
+        assert beside == ("avg_pool2d", Geometry(kernel=(3, 3), stride=(3, 3)))
+    even = describe(step_of(nn.Conv2d(4, 4, 4, padding="same", dilation=3), "conv"), (plane,), {}, plane)[1]
+    assert (even.kernel, even.padding, even.dilation) == ((4, 4), (4, 4), (3, 3))
+
+
+def test_axes_that_are_joined_flattened_or_averaged() -> None:
+    plane, tokens, vector = torch.rand(1, CHANNELS, 3, 3), torch.rand(2, 5, CHANNELS), torch.rand(2, CHANNELS)
+    everything = Geometry(kernel=None, mixes_channels=True)
+    assert described(torch.cat, [vector, vector], 1, name="cat") == ("concat", Geometry())
+    assert described(torch.cat, [vector[0], vector[0]], 0, name="cat") == ("cat", everything)
+    for value in (plane, vector):
+        assert described(torch.flatten, value, 1, name="flatten") == ("flatten", Geometry())
+    assert described(torch.flatten, tokens, 1, name="flatten") == ("flatten", everything)
+    assert described(Tensor.view, plane, 1, 9 * CHANNELS, 1, name="view") == ("view", everything)
+    assert described(torch.mean, plane, 3, name="mean") == ("mean", Geometry(kernel=None))
+    assert described(torch.mean, tokens, 2, True, name="mean") == ("mean", everything)
+    name, heads = "scaled_dot_product_attention", torch.rand(2, 4, 5, 8)
+    attention = functional.scaled_dot_product_attention
+    assert described(attention, heads, heads, heads, name=name) == (name, Geometry(kernel=None))
 
 
 def test_kinds_by_what_they_do_to_channels() -> None:

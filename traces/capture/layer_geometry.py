@@ -146,7 +146,7 @@ def _of_function(kind: str, named: Mapping[str, Any], inputs: list[Tensor], outp
         return _adaptive(inputs[0], output)
     if kind in ("linear", "layer_norm", "embedding"):
         return Geometry(mixes_channels=True)
-    keeps_channels = output.dim() > 1 and inputs and inputs[0].dim() == 4 and inputs[0].shape[:2] == output.shape[:2]
+    keeps_channels = inputs and inputs[0].dim() == 4 and inputs[0].shape[:2] == output.shape[:2]
     if kind == "scaled_dot_product_attention" or (kind == "mean" and keeps_channels):
         return Geometry(kernel=None)
     return EVERYTHING
@@ -169,7 +169,7 @@ def _of_convolution(module: _ConvNd) -> Geometry:
     )
 
 
-def _window(kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1) -> Geometry:
+def _window(kernel: Any, stride: Any, padding: Any, dilation: Any = 1) -> Geometry:
     """Of a pooling; without a stride, its windows lie side by side."""
     stride = kernel if stride is None or stride == [] else stride
     return Geometry(kernel=_pair(kernel), stride=_pair(stride), padding=_pair(padding), dilation=_pair(dilation))
