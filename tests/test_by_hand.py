@@ -19,7 +19,7 @@ from simulator.cluster import AchievedShare
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.lowering.tasks.graph_builder import GraphBuilder
-from simulator.network.topologies import Wire, flat_switch
+from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.plan import ParameterStates, Plan, Sharding, StepSettings
 from simulator.report.interval import BAND_TO_RANGE, step_interval
 from simulator.report.memory import BORDER, most_bytes, peak_bytes, verdict
@@ -29,7 +29,7 @@ from simulator.taskgraph import Kind, Route, TaskGraph
 from simulator.units import format_bytes
 from simulator.workload import Profile, ScalingPoint
 from traces.calibrate.bandwidth_fit import MeasuredStep, fit
-from traces.calibrate.median_calibration import median_calibration
+from traces.calibrate.median_calibration import figures, median_calibration, unsteady
 from traces.capture.median_profile import median_profile
 
 
@@ -140,6 +140,23 @@ def test_a_median_calibration_has_medians_and_the_band_that_holds_all() -> None:
         assert cluster.collectives["all_reduce"][2].points == ((1.0, 2e-6), (1e6, 0.5 + 2e-6))
         times = (runtime.send_cpu_s_per_byte, runtime.receive_cpu_s_per_byte, runtime.busy_latency_s)
         assert times == pytest.approx((2e-12, 2e-11, 2e-4))
+
+
+def test_a_figure_is_unsteady_where_it_differs_by_more_than_a_tenth_of_its_median() -> None:
+    """Messages of 19 to 21 s do not, all-reduces of 1 to 1.5 s do, and so does a wait; the second tier is a formula."""
+    tiers = two_tier(2, 1, Wire(bandwidth_bytes_per_s=1.0, tier="in"), Wire(bandwidth_bytes_per_s=1.0, tier="out"))
+    made = []
+    for message_s, sum_s, wait_s in ((21.0, 1.25, 4.0), (19.0, 1.0, 2.0), (20.0, 1.5, 5.0)):
+        curve = Curve(points=((1.0, 1.0), (2.0, message_s)))
+        links = tuple(replace(link, curve=curve if link.tier == "in" else None) for link in tiers.links)
+        sums = {"all_reduce": {2: Curve(points=((1.0, 0.5), (2.0, sum_s)))}}
+        made.append((replace(tiers, links=links, collectives=sums), Runtime(busy_latency_s=wait_s)))
+    assert figures(made) == {
+        "in messages": [21, 19, 20], "all_reduce of 2": [1.25, 1, 1.5], "a round's wait beside compute": [4, 2, 5],
+        "core time per byte sent": [0] * 3, "core time per byte received": [0] * 3,
+        "what pipelines add to a pass": [0] * 3,
+    }  # fmt: skip
+    assert unsteady(made) == {"all_reduce of 2": 0.4, "a round's wait beside compute": 0.75}
 
 
 def test_one_efficiency_for_several_steps_is_where_their_logarithms_miss_least() -> None:

@@ -106,6 +106,7 @@ def test_a_typical_mean_is_that_of_both_of_two_times_and_not_of_a_disturbance() 
     assert typical_mean(twofold) == pytest.approx(2.6e-3, rel=0.15)
     assert typical_mean([*twofold[:-1], 1.0]) == pytest.approx(2.6e-3, rel=0.3)
     assert typical_mean([3.0]) == 3.0 and typical_mean([1.0, 2.0, 9.0]) == 2.0
+    assert typical_mean([0, 10, 20, 30, 40, 2, 12]) == 20  # of 1, 11, 20, 30 and 40
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=2, max_size=10))
@@ -125,7 +126,7 @@ def test_equal_times_at_the_two_largest_sizes_leave_the_rate_of_the_segment_befo
 
 
 def test_a_band_is_1_22_interquartile_ranges_to_each_side() -> None:
-    band = band_of([(1.0, 1.0, 0.0), (2.0, 2.0, 0.2)])
+    band = band_of([(1.0, 1.0, 0.0), (1.5, 1.0, 1.0), (2.0, 2.0, 0.2)])
     assert (band.low, band.median, band.high) == pytest.approx((1 / 1.122, 1.0, 1 / 0.878))
 
 

@@ -16,6 +16,7 @@ from command_line import shardscope  # noqa: E402
 
 from simulator import files  # noqa: E402
 from traces.capture import command, device_clocks  # noqa: E402
+from traces.capture.device_clocks import Moment  # noqa: E402
 from traces.capture.doubts import Circumstances, doubt, drift  # noqa: E402
 from traces.zoo.networks import Network  # noqa: E402
 
@@ -111,3 +112,19 @@ def test_what_other_programs_take_is_not_the_steps(monkeypatch: pytest.MonkeyPat
     assert wall_s > 1.4 * own_s
     assert clock.seconds(start, end) == pytest.approx(own_s, rel=0.1)
     assert clock.queued == pytest.approx(1 - own_s / wall_s, abs=0.1)
+
+
+def test_an_undisturbed_clock_leaves_out_what_others_had_of_its_core_and_says_their_share() -> None:
+    """Of 10 s on the wall others had 4, then none of 6; nobody has more of a core than what is left of its use."""
+    clock = device_clocks.UndisturbedClock()
+
+    def moments(wall_s: float, used_s: float, queued_s: float) -> tuple[Moment, float, Moment]:
+        return (wall_s, used_s), queued_s, (wall_s, used_s)
+
+    assert clock.queued == 0
+    assert clock.seconds(moments(100, 50, 7), moments(110, 55, 11)) == 6 and clock.queued == 0.4
+    assert clock.seconds(moments(110, 55, 11), moments(116, 58, 11)) == 6 and clock.queued == 0.25
+    assert "for 25% of the steps' time" in clock.remark()
+    assert clock.seconds(moments(0, 0, 0), moments(10, 9, 4)) == 9
+    clock.forget()
+    assert clock.queued == 0
