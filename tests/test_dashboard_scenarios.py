@@ -91,7 +91,7 @@ def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], compl
         ({"devices": 1}, {"devices": 0}),
         ({"options": {"microbatches": 1024}}, {"options": {"microbatches": 1025}}),
         ({"options": {"microbatches": 0}}, {"options": {"microbatches": -1}}),
-        ({"checkpoint_every": "1s", "duration": "5000s"}, {"checkpoint_every": "1s", "duration": "5001s"}),
+        ({"checkpoint_every": "2s", "duration": "10000s"}, {"checkpoint_every": "2s", "duration": "10001s"}),
         ({"events": SCENARIO.events[:1] * 100}, {"events": SCENARIO.events[:1] * 101}),
     ],
 )

@@ -114,6 +114,12 @@ def test_a_calibration_needs_steps(tmp_path: Path) -> None:
     path.write_text("model,layers\n8B,32\n")
     with pytest.raises(InputError, match="lacks the columns hidden"):
         read_rows(path)
+    path.write_text("")
+    with pytest.raises(InputError, match="it has 0 rows and lacks the columns model, layers, hidden"):
+        measured_plans(path)
+    path.write_text(",".join(COLUMNS) + "\n")
+    with pytest.raises(InputError, match="no row is measured"):
+        measured_plans(path)
 
 
 RUN = dict(zip(COLUMNS, ("1B", 4, 256, 4, 512, 512, 256, 1, 1, 1, 1, 0, 1, 2, 0.5), strict=True)) | {"mem_gb": ""}

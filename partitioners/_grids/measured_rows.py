@@ -27,10 +27,10 @@ COLUMNS = (
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """The rows of a CSV. Raises InputError where columns are missing, OSError where it cannot be read."""
-    _, rows = file_gate.table(path)
-    missing = [name for name in COLUMNS if rows and name not in rows[0]]
-    if missing or not rows:
-        raise InputError(f"{path}: it has {len(rows)} rows and lacks the columns {', '.join(missing) or 'of a header'}")
+    names, rows = file_gate.table(path)
+    missing = [name for name in COLUMNS if name not in names]
+    if missing:
+        raise InputError(f"{path}: it has {len(rows)} rows and lacks the columns {', '.join(missing)}")
     return rows
 
 
