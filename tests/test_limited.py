@@ -17,6 +17,7 @@ from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.limited import LimitedSearch, Prices
 from partitioners._layerwise.memory import Holding, Memory
 from partitioners._layerwise.messages import MessagePassing
+from simulator.errors import InputError
 from simulator.taskgraph import Floats
 
 Graph = tuple[list[Floats], dict[tuple[int, int], Floats]]
@@ -158,6 +159,20 @@ def test_narrowed_nodes_give_up_choices_of_high_regret() -> None:
     other, choices = least_sum(nodes, edges, regrets=[-each for each in regrets], most_entries=64)
     assert other == pytest.approx(total((nodes, edges), tuple(choices)))
     assert other >= least
+
+
+def test_choices_are_given_up_where_a_table_is_larger_than_allowed_and_not_before() -> None:
+    """The first of 6 nodes of 4 choices is removed by looking at 4^6 sums, of which a table of 4^5 is kept."""
+    rng = np.random.default_rng(1)
+    nodes = [rng.random(4) for _ in range(6)]
+    edges = {(i, j): rng.random((4, 4)) for j in range(6) for i in range(j)}
+    least, best = least_sum(nodes, edges)
+    regrets = [np.where(np.arange(4) == k, 1.0, 0.0) for k in best]
+    assert least_sum(nodes, edges, regrets=regrets, most_entries=4**6) == (least, best)
+    assert least_sum(nodes, edges, regrets=regrets, most_entries=4**6 - 1)[1] != best
+    assert least_sum(nodes, edges, most_entries=4**5) == (least, best)
+    with pytest.raises(InputError, match="a table of 1024 entries, and at most 1023 are kept"):
+        least_sum(nodes, edges, most_entries=4**5 - 1)
 
 
 # -- the contest

@@ -9,6 +9,7 @@ import pytest
 from counted_volume import communication_volume
 from test_closed_forms import star
 
+from simulator.expert_routing import Routing
 from simulator.lowering.exchange.crossings import crossings_of, reads_of
 from simulator.lowering.exchange.shard_regions import channel_bytes, reads, shards, split
 from simulator.lowering.parameters.replicas import replicas_of
@@ -141,3 +142,13 @@ def test_replicas_are_the_devices_of_a_channel_slot(devices: tuple[int, ...], ho
     plan = Plan(model="two", batch_size=BATCH, placements={"a": sharding, "b": sharding})
     assert [piece.devices for piece in replicas_of(profile, plan.placements)] == holders
     assert [piece.parameter_bytes for piece in replicas_of(profile, plan.placements)] == [50, 50]
+
+
+def test_what_is_no_expert_reads_all_of_them_wherever_it_is() -> None:
+    """Experts stand along the width, which a layer of two columns does not cut."""
+    experts = replace(layer("a", "linear", (8, 4, 6)), routing=Routing(experts=6, top_k=2))
+    columns = layer("b", "relu", (8, 4, 2), "a")
+    profile = two(experts, columns)
+    cut = shards(columns, BATCH, (1, 1, 2, 2))
+    assert reads(profile, columns, experts, cut)[3] == [(0, 6), (0, 6)]
+    assert reads(profile, columns, experts, cut)[2] == [(0, 2), (2, 4)]
