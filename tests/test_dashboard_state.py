@@ -18,6 +18,7 @@ from dashboard.state.columns import by_column, columns_of, effective_split, long
 from dashboard.state.configuration import NUMBERS, Configuration, from_values
 from dashboard.state.device_groups import device_groups, grid_of
 from dashboard.state.flows import between_nodes_bytes, flows_of, layer_seconds
+from dashboard.state.folding import stretches
 from dashboard.state.measures import COMPUTE, NAMES, OVERLAPPED, shares
 from dashboard.state.planning import batch_sizes, microbatch_counts, replicas
 from dashboard.state.simulating import Outcome
@@ -236,3 +237,14 @@ def test_moves_are_single_changes_to_what_is_allowed() -> None:
     assert {"schedule": "1f1b"} in changes and {"schedule": "gpipe"} not in changes and {} not in changes
     assert {"strategy": "data"} in changes and {"strategy": "data", "microbatches": None, "schedule": "own"} in changes
     assert [move.hardware for move in moves(outcome)].count(True) == len(cluster.tiers)
+
+
+def test_a_network_folds_into_lanes_where_it_branches_and_joins() -> None:
+    """A residual block has one lane and skips it, two branches are lanes, and an output that nobody joins is open."""
+    plain, block, mixed, *rest = stretches(branches())
+    assert (plain.lanes, plain.join, plain.skips) == ((((0,),),), (), False)
+    assert (block.lanes, block.join, block.skips) == ((((1,),),), (2,), True)
+    assert (mixed.lanes, mixed.join, mixed.skips) == ((((3,),), ((4,),)), (5, 6), False)
+    assert [stretch.lanes for stretch in rest] == [(((7, 8),),), (((9,),),)]
+    assert not any(stretch.join or stretch.skips or stretch.open_lanes for stretch in rest)
+    assert [stretch.title for stretch in (plain, block, mixed, *rest)] == ["conv1", "res1", "mix1", "fc1", "fc2"]
