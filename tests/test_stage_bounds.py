@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
-from math import ceil, floor, log
+from math import ceil, floor, log, prod
 
 import laws
 import numpy as np
@@ -28,6 +28,7 @@ from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.errors import InputError
 from simulator.lowering.costs.shard_costs import shard_seconds
+from simulator.lowering.exchange.shard_regions import reads
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.transfers import paths
 from simulator.parameter_states import REPLICATED, ParameterStates
@@ -153,7 +154,7 @@ def path_seconds(
         """Between layers a and b, from the first to the first of their devices or from the last to the last."""
         pairs = [(first[a] + k, first[b] + k) for k in (0, size - 1)]
         curved = [any(cluster.links[link].curve for link in cluster.route(*pair)) for pair in pairs]
-        sent = profile.layers[min(a, b)].output_bytes / profile.batch_size * samples_of(step, cut)
+        sent = read_bytes(profile, min(a, b), max(a, b)) * samples_of(step, cut)
         return min(0.0 if curve else cluster.transfer_s(*pair, sent) for pair, curve in zip(pairs, curved, strict=True))
 
     edges = [(source, reader) for source, readers in enumerate(profile.consumers) for reader in readers]
@@ -178,13 +179,22 @@ def ring_s(profile: Profile, cluster: Cluster, step: StepSettings, own: list[int
     return 2 * (size - 1) * (gradient_bytes / size / slowest + max(cluster.latency_s(*pair) for pair in pairs))
 
 
+def read_bytes(profile: Profile, source: int, reader: int) -> float:
+    """Of a sample: what one layer makes from the first to the last row that another reads."""
+    producer, layer = profile.layers[source], profile.layers[reader]
+    read = reads(profile, layer, producer, [[(0, extent)] for extent in (1, *layer.output_shape)])
+    share = prod(last - first for ((first, last),) in read[1:]) / prod(producer.output_shape)
+    return producer.output_bytes / profile.batch_size * share
+
+
 def link_s(profile: Profile, cluster: Cluster, step: StepSettings, cut: StageCut) -> float:
     """Seconds of the busiest link without a curve: a tensor crosses once to each group that reads it, and back."""
     carried: dict[int, float] = defaultdict(float)
     group, size = groups_of(profile, cut), cut.replicas
     for source, readers in enumerate(profile.consumers):
-        sent = profile.layers[source].output_bytes / profile.batch_size * step.batch_size / size
         for target in {group[reader] for reader in readers} - {group[source]}:
+            read = [read_bytes(profile, source, reader) for reader in readers if group[reader] == target]
+            sent = max(read) * step.batch_size / size
             for k in range(size):
                 ends = size * group[source] + k, size * target + k
                 for link in (*cluster.route(*ends), *cluster.route(*ends[::-1])):

@@ -165,9 +165,12 @@ def _ratio(numerator: float | None, denominator: float | None) -> float:
 
 
 def rank_correlation(steps: Sequence[PredictedStep]) -> float:
-    """Spearman's: the correlation of the ranks of predicted and measured seconds, ties at their mean rank."""
+    """Spearman's: the correlation of the ranks of predicted and measured seconds, ties at their mean rank.
+
+    To the digits of the data file: plans that are predicted alike are ties, read from it or simulated.
+    """
     predicted, measured = (
-        _ranks([each.predicted_s or nan for each in steps]),
+        _ranks([float(f"{each.predicted_s or nan:.6g}") for each in steps]),
         _ranks([each.measured_s or nan for each in steps]),
     )
     varied = len(set(predicted)) > 1 and len(set(measured)) > 1

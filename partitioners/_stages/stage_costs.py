@@ -14,12 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
 import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around
 from simulator.lowering.costs.shard_costs import layer_seconds
+from simulator.lowering.exchange.shard_regions import reads, shards
 from simulator.network.transfers import paths
 from simulator.taskgraph import Floats, Ints, Route
 from simulator.workload import Profile
@@ -164,3 +166,16 @@ def _differences(values: Floats) -> Floats:
     """Entry [i, j] is the sum of values i to j-1; shape (L+1, L+1) of values (L,)."""
     sums = np.concatenate(([0.0], np.cumsum(values)))  # (L+1,)
     return sums[None, :] - sums[:, None]  # (L+1, L+1)
+
+
+def needed_bytes(profile: Profile) -> dict[tuple[int, int], float]:
+    """By layer and reader the bytes of a sample of its output that this reads: windows may leave out rows."""
+
+    def needed(source: int, reader: int) -> float:
+        producer, layer = profile.layers[source], profile.layers[reader]
+        read = reads(profile, layer, producer, shards(layer, 1, (1, 1, 1, 1)))
+        share = prod(last - first for ((first, last),) in read[1:]) / prod(producer.output_shape)
+        return producer.output_bytes / profile.batch_size * share
+
+    edges = [(source, reader) for source, readers in enumerate(profile.consumers) for reader in readers]
+    return profile.kept.get(needed_bytes, lambda: {edge: needed(*edge) for edge in edges})

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partitioners._stages.contiguous import StageCut
+from partitioners._stages.stage_costs import needed_bytes
 from simulator import collectives
 from simulator.cluster import Cluster
 from simulator.collectives.ring import around
@@ -111,7 +112,8 @@ def _laid_out(
     device = _first_devices(len(profile.layers), cuts)  # (K, L)
     slowest, fastest = _group_speeds(cluster, device, replicas)
     forward_s, backward_s = _pass_seconds(profile, step.batch_size // microbatches // replicas)  # (K, L) at speed 1
-    edges = tuple((source, reader) for source, readers in enumerate(profile.consumers) for reader in readers)
+    needed = needed_bytes(profile)
+    edges = tuple(needed)
     ends = np.array(edges, dtype=np.int64).reshape(-1, 2)
     source, target = device.T[ends[:, 0]], device.T[ends[:, 1]]  # (E, K)
     apart = source != target
@@ -120,8 +122,8 @@ def _laid_out(
     devices = len(cluster.devices)
     numbers = np.stack([there[0] * devices + there[1], there[1] * devices + there[0]])  # (there and back, ., N)
     pairs, ways = np.unique(numbers, return_inverse=True)
-    sizes_bytes = np.array([[layer.output_bytes / profile.batch_size] for layer in profile.layers])  # (L, 1), a sample
-    sent_bytes = (sizes_bytes * (step.batch_size // microbatches // replicas))[ends[:, 0]][apart]
+    of_sample = np.array([*needed.values()])[:, None]  # (E, 1)
+    sent_bytes = (of_sample * (step.batch_size // microbatches // replicas))[apart]
     rows: dict[tuple[tuple[int, ...], int, int], int] = {}
     carried_row = [rows.setdefault((cut.stages.starts, cut.replicas, cut.groups), len(rows)) for cut in cuts]
     first = np.unique(carried_row, return_index=True)[1].tolist()
@@ -233,14 +235,17 @@ def _carried_bytes(profile: Profile, cluster: Cluster, batch_size: int, device: 
 
 
 def _crossing_bytes(profile: Profile, batch_size: int, device: Ints) -> dict[tuple[int, int], float]:
-    """Bytes of activations of a step from the first device of a group to that of another."""
+    """Bytes of activations of a step, at least, from the first device of a group to that of another."""
+    largest: dict[tuple[int, int], float] = {}  # of what readers on one device need of one layer
     crossing: dict[tuple[int, int], float] = {}
     places = device.tolist()
-    for source, readers in enumerate(profile.consumers):
-        for target in {places[reader] for reader in readers} - {places[source]}:
-            pair = places[source], target
-            size_bytes = profile.layers[source].output_bytes / profile.batch_size * batch_size
-            crossing[pair] = crossing.get(pair, 0.0) + size_bytes
+    for (source, reader), size_bytes in needed_bytes(profile).items():
+        if places[reader] != places[source]:
+            to = source, places[reader]
+            largest[to] = max(largest.get(to, 0.0), size_bytes)
+    for (source, target), size_bytes in largest.items():
+        pair = places[source], target
+        crossing[pair] = crossing.get(pair, 0.0) + size_bytes * batch_size
     return crossing
 
 

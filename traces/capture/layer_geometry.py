@@ -146,8 +146,8 @@ def _of_function(kind: str, named: Mapping[str, Any], inputs: list[Tensor], outp
         return _adaptive(inputs[0], output)
     if kind in ("linear", "layer_norm", "embedding"):
         return Geometry(mixes_channels=True)
-    keeps_channels = inputs[0].dim() == 4 and inputs[0].shape[:2] == output.shape[:2]
-    if kind == "scaled_dot_product_attention" or (kind == "mean" and keeps_channels):
+    over_plane = kind == "mean" and inputs[0].dim() == 4 and inputs[0].shape[:2] == output.shape[:2]
+    if kind == "scaled_dot_product_attention" or over_plane:
         return Geometry(kernel=None)
     return EVERYTHING
 
