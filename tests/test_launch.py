@@ -19,6 +19,7 @@ from simulator.exports.megatron import layout
 from simulator.language_models.card_files import cards, read_card
 from simulator.language_models.grids import candidate_grids
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
+from simulator.language_models.training_stack import read_stack
 
 CARD = read_card("llama3-8b")
 GRIDS = {
@@ -117,11 +118,11 @@ def test_the_first_runtime_that_can_run_a_grid_launches_it() -> None:
         ("llama3-8b", TrainingGrid(data=8, zero_stage=3), "fsdp2"),
     ):
         expected = runtime, launch_command(runtime, read_card(card), grid)
-        assert launched_by(read_card(card), grid, "h100") == expected
+        assert launched_by(read_card(card), grid, read_stack("fsdp-h100")) == expected
     with pytest.raises(InputError, match="shards dense blocks"):
-        launched_by(read_card("mixtral-8x7b"), shared, "h100")
+        launched_by(read_card("mixtral-8x7b"), shared, read_stack("fsdp-h100"))
     with pytest.raises(InputError, match="shards dense blocks"):
-        launched_by(read_card("qwen3-30b-a3b"), shared, "h100", runtime="megatron")
+        launched_by(read_card("qwen3-30b-a3b"), shared, read_stack("fsdp-h100"), runtime="megatron")
 
 
 def test_uneven_stages_are_laid_out() -> None:

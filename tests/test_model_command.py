@@ -49,7 +49,7 @@ def test_a_launch_by_other_software_than_was_predicted_says_so(
 ) -> None:
     asked = ["compare", "llama3-1b", *COMPARED, "--strategies", strategy, "--top", "1"]
     assert main([*asked, *(["--runtime", runtime] if runtime else [])]) == 0
-    hint = "# steps above are by fsdp-h100; --runtime megatron predicts those of:\n# Megatron-LM"
+    hint = "# steps above are by fsdp-h100; compare --runtime megatron predicts those of:\n# Megatron-LM"
     assert (hint in capsys.readouterr().out) == said
 
 

@@ -28,7 +28,7 @@ from simulator.errors import InputError, MissingExtraError, ShardscopeError
 from simulator.exports.launch import launched_by
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import default_batch
-from simulator.language_models.training_stack import stack_for
+from simulator.language_models.training_stack import TrainingStack, stack_for
 from simulator.plan import Plan, StepSettings
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
@@ -147,7 +147,7 @@ def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ran
 
     def row(each: SimulatedGrid) -> Row:
         if id(each) not in known:
-            known[id(each)] = _grid_row(request.configuration, each, stack.accelerator)
+            known[id(each)] = _grid_row(request.configuration, each, stack)
         return known[id(each)]
 
     def so_far(ranking: Ranking, over: bool = False) -> Ranked:
@@ -205,7 +205,7 @@ def _ordered(rows: Iterator[Row] | Sequence[Row]) -> tuple[Row, ...]:
     return tuple({**row, "number": number} for number, row in enumerate(ordered, start=1))
 
 
-def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
+def _grid_row(now: Configuration, each: SimulatedGrid, stack: TrainingStack) -> Row:
     grid = each.grid
     opened = replace(
         now, strategy=grid.strategy, batch_size=grid.batch, microbatches=grid.accumulation, zero_stage=grid.zero_stage,
@@ -213,7 +213,7 @@ def _grid_row(now: Configuration, each: SimulatedGrid, accelerator: str) -> Row:
         expert_tensor=grid.expert_tensor, **{name: getattr(grid, name) for name in DEGREES},
     )  # fmt: skip
     try:
-        _, command = launched_by(each.card, grid, accelerator, each.plan)
+        _, command = launched_by(each.card, grid, stack, each.plan)
     except InputError as error:
         command = f"# no command: {error}"
     return {

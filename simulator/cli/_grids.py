@@ -152,25 +152,24 @@ def _strategies(args: argparse.Namespace) -> Sequence[str]:
 
 
 def _command(runtime: str | None, card: ModelCard, runs: Sequence[SimulatedGrid], stack: TrainingStack) -> str:
-    """How to launch the best grid that `runtime` (None: one for its strategy) can run, and whose step the one above is.
+    """How to launch the best grid that `runtime` (None: one for its strategy) can run.
 
     Raises InputError where the runtime asked for can run none.
     """
     from simulator.exports.launch import launched_by
-    from simulator.language_models.training_stack import stack_of_runtime
 
     refusal: InputError | None = None
     for each in runs:
         try:
-            named, command = launched_by(card, each.grid, stack.accelerator, each.plan, runtime)
+            named, command = launched_by(card, each.grid, stack, each.plan, runtime)
         except InputError as error:
             refusal = refusal or error
             continue
-        if stack.by_default and stack_of_runtime(named, stack.accelerator) != stack.name and stack_of_runtime(named):
-            command = f"# steps above are by {stack.name}; --runtime {named} predicts those of:\n{command}"
-        if each is not runs[0]:
-            command = f"# {', '.join(_grid_words.grid_words(each.grid))}, the best that {named} runs\n{command}"
-        return command
+        return (
+            command
+            if each is runs[0]
+            else f"# {', '.join(_grid_words.grid_words(each.grid))}, the best that {named} runs\n{command}"
+        )
     if refusal and runtime:
         raise refusal
     return f"# no command: {refusal}" if refusal else ""

@@ -17,6 +17,7 @@ from simulator import file_gate
 from simulator.errors import InputError, require_name
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
+from simulator.language_models.training_stack import TrainingStack, stack_of_runtime
 from simulator.plan import Plan
 
 
@@ -95,18 +96,23 @@ def launch_command(
 
 
 def launched_by(
-    card: ModelCard, grid: TrainingGrid, accelerator: str, plan: Plan | None = None, runtime: str | None = None
+    card: ModelCard, grid: TrainingGrid, stack: TrainingStack, plan: Plan | None = None, runtime: str | None = None
 ) -> tuple[str, str]:
     """(runtime, command) of the first runtime for the grid's strategy that can run it, or of `runtime` alone.
 
+    Above the command, where nobody named the stack that predicts the grid, that another would predict this runtime.
     Raises InputError where none can: what the first of them says.
     """
     refusals: list[InputError] = []
     for name in (runtime,) if runtime else RUNTIMES[grid.strategy]:
         try:
-            return name, launch_command(name, card, grid, accelerator, plan)
+            command = launch_command(name, card, grid, stack.accelerator, plan)
         except InputError as error:
             refusals.append(error)
+            continue
+        if stack.by_default and stack_of_runtime(name) and stack_of_runtime(name, stack.accelerator) != stack.name:
+            command = f"# steps above are by {stack.name}; compare --runtime {name} predicts those of:\n{command}"
+        return name, command
     raise refusals[0]
 
 
