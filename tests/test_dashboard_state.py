@@ -14,7 +14,7 @@ from random_inputs import clusters, plans, profiles
 from small_networks import branches, chain
 
 from dashboard.state.advice import moves
-from dashboard.state.columns import by_column, columns_of, effective_split, longest_repeat
+from dashboard.state.columns import _folded, by_column, columns_of, effective_split, longest_repeat
 from dashboard.state.configuration import NUMBERS, Configuration, from_values
 from dashboard.state.device_groups import device_groups, grid_of
 from dashboard.state.flows import between_nodes_bytes, flows_of, layer_seconds
@@ -80,6 +80,20 @@ def test_repeats_are_folded_into_as_many_columns_as_there_is_room_for(most: int,
     columns = columns_of(profile, Plan(model=profile.model, batch_size=8, placements=homes), most)
     assert sum(column.times for column in columns) <= 12 and len(columns) <= most
     assert [layer for column in columns for layer in column.layers] == [*range(12)]
+
+
+@given(st.integers(1, 3), st.integers(2, 6), st.integers(0, 3), st.integers(1, 24))
+def test_groups_of_repeats_are_as_many_as_fit(period: int, repeats: int, first: int, most: int) -> None:
+    """Of the sizes of a group that leave no more columns than asked for the smallest, or one group of all."""
+    profile = chain([1.0] * (first + period * repeats + 2))
+    placements = {layer.name: Sharding(devices=(i,)) for i, layer in enumerate(profile.layers)}
+    columns = list(columns_of(profile, Plan(model=profile.model, batch_size=8, placements=placements), most=99))
+    rest = len(columns) - period * repeats
+    counts = [rest + period * -(-repeats // size) for size in range(1, repeats + 1)]
+    folded = _folded(columns, first, period, repeats, whole=False, most=most)
+    assert len(folded) == next((count for count in counts if count <= most), counts[-1])
+    assert sorted(layer for column in folded for layer in column.layers) == [*range(len(profile.layers))]
+    assert len(_folded(columns, first, period, repeats, whole=True, most=most)) == counts[-1]
 
 
 @given(SMALL, SMALL, SMALL, st.data())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import laws
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from test_experts import expert_parallel, mixture
 from simulator.cluster import Cluster
 from simulator.expert_routing import Routing
 from simulator.lowering.exchange.exchange_pieces import pieces_of
-from simulator.lowering.exchange.moves import Moves
+from simulator.lowering.exchange.moves import Moves, _by_device
 from simulator.lowering.exchange.reshard import groups_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.workload import Profile
@@ -61,3 +62,10 @@ def test_tokens_in_columns(routing: Routing) -> None:
     """Some of these groups of experts take no tokens, and some are larger than others."""
     profile = mixture(24, 16, routing)
     assert_cut_alike(ShardedModel(profile, expert_parallel(profile, 4, replicas=2)))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12))
+def test_rows_of_a_device_stand_together_where_its_first_stands(pairs: list[tuple[int, int]]) -> None:
+    rows = np.array([(*pair, task) for task, pair in enumerate(pairs)], dtype=np.int64).reshape(-1, 3)
+    expected = [row for pair in dict.fromkeys(pairs) for row in rows.tolist() if tuple(row[:2]) == pair]
+    assert _by_device(rows).tolist() == expected
