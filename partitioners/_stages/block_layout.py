@@ -157,7 +157,7 @@ def _written_out(layout: str) -> str:
 def balanced_stages(seconds: Sequence[float], stages: int) -> list[range]:
     """Contiguous runs of units, as many as `stages`, the slowest as fast as possible. Raises InputError."""
     count = len(seconds)
-    require(stages <= count, "pipeline", stages, f"the network can be cut into at most {count} stages")
+    require(stages <= count, "stages", f"{stages} (pipeline x chunks)", f"the network can be cut into at most {count}")
     sums = np.concatenate([[0.0], np.cumsum(seconds)])
     best = np.full((stages + 1, count + 1), np.inf)
     best[0, 0], before = 0.0, np.zeros((stages + 1, count + 1), dtype=np.int64)
