@@ -42,7 +42,7 @@ def _data(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SIMULATED = 12
-"""Runs of a source that are simulated here, at most about."""
+"""Runs of a source that are simulated here, about."""
 
 
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in SLOW])
@@ -50,7 +50,7 @@ def test_page_and_data_file_are_what_the_product_says_today(name: str, monkeypat
     """Grids are simulated in a sample; the others are as the data file has them, which the page's command made."""
     kept = next(each for each in json.loads(PACKED.read_text(encoding="utf-8")) if each["name"] == name)
     known = {step.name: step for step in unpacked(kept)}
-    predicted, one_in = _grids.predicted, -(-len(known) // SIMULATED)
+    predicted, one_in = _grids.predicted, max(len(known) // SIMULATED, 1)
 
     def sampled(run: _grids.PublishedRun) -> PredictedStep:
         if run.name in known and crc32(run.name.encode()) % one_in:

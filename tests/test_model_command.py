@@ -9,7 +9,7 @@ import pytest
 
 from simulator.cli import main
 from simulator.files import read_profile
-from simulator.language_models.training_stack import nearest_stack, read_stack
+from simulator.language_models.training_stack import nearest_stack, read_stack, stack_of_runtime
 
 ROW = "1B,4,2048,16,8192,32768,2048,0"
 HEADER = "model,layers,hidden,heads,ffn,vocab,seq,tied_embeddings,dp,tp,pp,zero,mbs,grad_acc,step_s,mem_gb"
@@ -41,16 +41,22 @@ def test_grids_of_a_card_are_ranked_and_the_best_is_launched(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("strategy", "runtime", "said"),
-    [("megatron", None, True), ("megatron", "megatron", False), ("fsdp", None, False)],
+    ("strategy", "runtime", "cluster", "said"),
+    [
+        ("megatron", None, "dgx-h100", True),
+        ("megatron", "megatron", "dgx-h100", False),
+        ("fsdp", None, "dgx-h100", False),
+        ("fsdp", None, "dgx-h200", False),
+    ],
 )
 def test_a_launch_by_other_software_than_was_predicted_says_so(
-    strategy: str, runtime: str | None, said: bool, capsys: pytest.CaptureFixture[str]
+    strategy: str, runtime: str | None, cluster: str, said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ["compare", "llama3-1b", *COMPARED, "--strategies", strategy, "--top", "1"]
+    asked = ["compare", "llama3-1b", *COMPARED, "--cluster", cluster, "--strategies", strategy, "--top", "1"]
     assert main([*asked, *(["--runtime", runtime] if runtime else [])]) == 0
     hint = "# steps above are by fsdp-h100; compare --runtime megatron predicts those of:\n# Megatron-LM"
-    assert (hint in capsys.readouterr().out) == said
+    text = capsys.readouterr().out
+    assert (hint in text) == ("steps above" in text) == said
 
 
 @pytest.mark.parametrize(
@@ -58,7 +64,11 @@ def test_a_launch_by_other_software_than_was_predicted_says_so(
     [("v100", "fsdp-a100"), ("a100-40", "fsdp-a100"), ("h100", "fsdp-h100"), ("b200", "fsdp-h100")],
 )
 def test_the_stack_is_that_of_the_nearest_gpu(gpu: str, stack: str) -> None:
-    assert nearest_stack(gpu).name == stack
+    """Plain torch asked for by name is the same as where nobody asks."""
+    assert nearest_stack(gpu).name == stack_of_runtime("torchtitan", gpu) == stack_of_runtime("fsdp2", gpu) == stack
+    of_gpu = stack if stack.endswith(gpu.partition("-")[0]) else None
+    assert stack_of_runtime("fsdp2", gpu, same_gpu=True) == of_gpu
+    assert stack_of_runtime("megatron", gpu) == "megatron-a100" and stack_of_runtime("ddp", gpu) is None
 
 
 def test_a_card_is_modelled_on_the_gpus_of_its_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

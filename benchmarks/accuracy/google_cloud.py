@@ -1,8 +1,8 @@
 """Steps in Google's recipes for its machines of H100, H200 and B200: NeMo, and MaxText, which is JAX.
 
 Figures: AI-Hypercomputer/gpu-recipes, the logs that its pages show beside the configurations that they are of, from
-commits 916aa8e (GPT-3), 24ba6df and 3a1db07 (Llama 3 on H100), d57d222 (Llama 2), 7fa4518, 1a3020b and d23cbc4 (H200),
-6d85af4 and 0211dc1 (B200), Apache-2.0.
+commits 916aa8e (GPT-3), 24ba6df and 3a1db07 (Llama 3 on H100), d57d222 (Llama 2), 7fa4518, 1a3020b, bd6c259 and a3b9cab
+(H200), 6d85af4, 0211dc1 and 5be5988 (B200), Apache-2.0.
 """
 
 from __future__ import annotations

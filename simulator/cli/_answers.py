@@ -142,20 +142,20 @@ def _smaller(profile: Profile, plan: Plan, depth: int) -> Iterator[tuple[str, Pl
 
     Stages share out what an update reads alone: parameters would be gathered for every micro-batch.
     """
-    stage = 1 if depth > 1 else 3
-    shared, zero = (replace(plan, states=replace(plan.states, stage=stage)), f"--zero {stage}")
-    if plan.states.stage < stage:
-        yield zero, shared
-    else:
-        shared, zero = plan, ""
+    stage, options = 1 if depth > 1 else 3, ""
     recomputing, again = _recomputing(profile, plan)
-    yield recomputing, replace(plan, recomputed=again)
-    for doubled in range(5):
+    smaller = replace(plan, recomputed=again)
+    if plan.states.stage < stage:
+        options, shared = f"--zero {stage} ", replace(plan.states, stage=stage)
+        yield options.strip(), replace(plan, states=shared)
+        yield recomputing, smaller
+        smaller = replace(smaller, states=shared)
+    yield f"{options}{recomputing}", smaller
+    for doubled in range(1, 5):
         microbatches = plan.microbatches << doubled
         if plan.batch_size % microbatches:
             return
-        options = f"{zero} {recomputing}" + (f" --microbatches {microbatches}" if doubled else "")
-        yield options.strip(), replace(shared, recomputed=again, microbatches=microbatches)
+        yield f"{options}{recomputing} --microbatches {microbatches}", replace(smaller, microbatches=microbatches)
 
 
 def _recomputing(profile: Profile, plan: Plan) -> tuple[str, tuple[tuple[str, ...], ...]]:

@@ -84,7 +84,7 @@ def inputs(args: argparse.Namespace) -> GridInputs:
 
     _effects.refuse(_effects.typed(args) - {*COUNTING}, "has no effect on the grids of a model card; leave it out")
     cluster = _options.read_cluster(args, None)
-    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster)) or stack_of_runtime(args.runtime)
+    named = args.stack or stack_of_runtime(args.runtime, accelerator_of(cluster))
     stack = stack_for(cluster, read_stack(named) if named else None)
     profile = _options.profile_on(
         args.profile, args.cluster, stack=named, sequence=args.sequence, precision=args.precision

@@ -110,7 +110,7 @@ def launched_by(
         except InputError as error:
             refusals.append(error)
             continue
-        if stack.by_default and stack_of_runtime(name) and stack_of_runtime(name, stack.accelerator) != stack.name:
+        if stack.by_default and stack_of_runtime(name, stack.accelerator) not in (None, stack.name):
             command = f"# steps above are by {stack.name}; compare --runtime {name} predicts those of:\n{command}"
         return name, command
     raise refusals[0]

@@ -129,22 +129,25 @@ DEFAULTS = ("fsdp-a100", "fsdp-h100")
 
 def nearest_stack(name: str) -> TrainingStack:
     """Of DEFAULTS, that of the GPU whose peak is nearest to that of `name`, by their ratio."""
-    peak = accelerator(name).flops_per_s
-    known = [read_stack(default) for default in DEFAULTS]
-    return min(known, key=lambda stack: abs(log(accelerator(stack.accelerator).flops_per_s / peak)))
+    return min(map(read_stack, DEFAULTS), key=lambda stack: _distance(stack, name))
 
 
-def stack_of_runtime(runtime: str | None, name: str = "") -> str | None:
-    """The stack that ships of a runtime, such as "megatron", on the GPU called `name` or on any; None where there is
-    none.
+def stack_of_runtime(runtime: str | None, name: str, *, same_gpu: bool = False) -> str | None:
+    """The stack that ships of a runtime, such as "megatron", of the GPU nearest to `name`, or of that alone; None where
+    there is none.
 
     Those of plain torch, and of torchtitan, are called "fsdp".
     """
-    runtime = "fsdp" if runtime in ("fsdp2", "torchtitan") else runtime
-    named = [known for known in stacks() if runtime and known.partition("-")[0] == runtime]
-    kind = name.partition("-")[0]
-    alike = [known for known in named if not name or read_stack(known).accelerator.partition("-")[0] == kind]
-    return min(alike, key=len, default=None)
+    runtime, kind = "fsdp" if runtime in ("fsdp2", "torchtitan") else runtime, name.partition("-")[0]
+    named = [read_stack(known) for known in stacks() if runtime and known.partition("-")[0] == runtime]
+    alike = [stack for stack in named if not same_gpu or stack.accelerator.partition("-")[0] == kind]
+    nearest = min(alike, key=lambda stack: (_distance(stack, name), len(stack.name)), default=None)
+    return nearest.name if nearest else None
+
+
+def _distance(stack: TrainingStack, name: str) -> float:
+    """Of the peaks of a stack's GPU and of the one called `name`, the logarithm of their ratio."""
+    return abs(log(accelerator(stack.accelerator).flops_per_s / accelerator(name).flops_per_s))
 
 
 def stack_for(cluster: Cluster | None, stack: TrainingStack | None = None) -> TrainingStack:
