@@ -294,9 +294,7 @@ class ShardedModel:
     def pass_bytes(self, *positions: int) -> Floats:
         """(saved, output, working, kept) bytes of each shard of one micro-batch of layers that are cut alike, shape
         (4, shards of all)."""
-        layers = [self.layer(position) for position in positions]
-        kinds = [(layer.output_shape, layer.routing) for layer in layers]
-        some = dict(zip(kinds, positions, strict=True))
-        elements = {kind: self.shard_elements(position) for kind, position in some.items()}
+        kinds = [(self.layer(i).output_shape, self.layer(i).routing) for i in positions]
+        elements = {kind: self.shard_elements(i) for kind, i in dict(zip(kinds, positions, strict=True)).items()}
         reduce = self.placements[positions[0]].reduce
         return pass_costs.pass_bytes(self.profile, positions, np.array([elements[kind] for kind in kinds]), reduce)
