@@ -318,6 +318,22 @@ def test_groups_that_share_states_are_simulated_once_where_they_are_alike(
     assert assert_same_report(profile, cluster, plan, stragglers=stragglers) == alike
 
 
+def test_layers_that_ranks_copy_or_share_gather_in_turn() -> None:
+    """Both layers' parameters are shared out in the groups of devices 0 and 1, and 2 and 3: the second layer's are
+    gathered behind the first's, also where a device stands for four."""
+    profile, cluster = with_parameters(chain([3.0, 3.0])), two_tier(4, 1, FAST, SLOW)
+    own = (0, 2, 1, 3)
+    placements = {
+        "a": Sharding(degrees=(2, 1, 1, 1), copy=2, devices=own),
+        "b": Sharding(degrees=(4, 1, 1, 1), devices=own),
+    }
+    plan = Plan(
+        model="small", batch_size=8, placements=placements, exchange="collectives", schedule="dataflow",
+        states=ParameterStates(stage=3, group=2), synchronisation=Synchronisation(bucket_bytes=0),
+    )  # fmt: skip
+    assert assert_same_report(profile, cluster, plan) == [4]
+
+
 def test_a_message_stands_for_those_of_all_replicas() -> None:
     """Two pipelines over two nodes: their messages share the wire between the nodes, each at half its bandwidth."""
     profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)

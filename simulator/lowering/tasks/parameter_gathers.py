@@ -41,7 +41,8 @@ def add_gathers(builder: GraphBuilder, model: ShardedModel, passes: Passes, star
         users = {layer: devices[id(model.placements[layer])] for layer in layers}
         for gather in model.gathers(bucket):
             for own in _of_homes(gather, users, bucket.size_bytes, apart=model.symmetry is None):
-                groups.setdefault((own.task.needs, own.task.delivers, bucket.alike), {})[number] = own
+                pairs = frozenset(own.task.route.pairs) if own.task.route else ()
+                groups.setdefault((own.task.needs, own.task.delivers, pairs), {})[number] = own
     for gathers in groups.values():
         _ShardGroup(builder, model, passes, gathers).add(starts)
 
