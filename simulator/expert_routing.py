@@ -52,24 +52,32 @@ class Routing:
         """Experts of a group."""
         return self.experts // self.groups
 
-    def host_share(self, hosts: int) -> float:
+    def host_share(self, hosts: int, devices: int) -> float:
         """Of the bytes that cross between `hosts` with equally many experts, what is left where a token crosses once.
 
-        It takes T of G groups and k of their experts, all choices alike. A host has experts of n of these groups with a
-        hypergeometric probability, u of them; it has one of the k with probability 1 - C(T m - u, k) / C(T m, k), for
-        groups of m experts (DeepSeek-V3, arXiv 2412.19437, sections 2.1.2 and 3.2.2: at most four hosts of eight).
+        devices: among which the bytes are those of an all-to-all.
         """
         if not self.once_per_host:
             return 1.0
-        own, open_to = self.experts // hosts, self.top_groups * self.group_size
-        whole = max(own // self.group_size, 1)  # groups of which a host has experts
+        return min(1.0, hosts * self._visited(self.experts // hosts) / ordered_sum(self.visits(devices)))
+
+    def _visited(self, own: int) -> float:
+        """How often a token has an expert, or several, among `own` neighbours.
+
+        It takes T of G groups and k of their experts, all choices alike. The neighbours are of n of these groups with a
+        hypergeometric probability, u of them; one of the k is among these with probability 1 - C(T m - u, k) /
+        C(T m, k), for groups of m experts (DeepSeek-V3, arXiv 2412.19437, sections 2.1.2 and 3.2.2: at most four hosts
+        of eight).
+        """
+        open_to = self.top_groups * self.group_size
+        whole = max(own // self.group_size, 1)  # groups of which they are
         of_each = min(own, self.group_size)
         visited = 0.0
         for taken in range(1, min(whole, self.top_groups) + 1):
             draws = comb(whole, taken) * comb(self.groups - whole, self.top_groups - taken)
             missed = comb(open_to - taken * of_each, self.top_k) / comb(open_to, self.top_k)
             visited += draws / comb(self.groups, self.top_groups) * (1 - missed)
-        return hosts * visited / self.top_k
+        return visited
 
     def loads_of(self, parts: int) -> tuple[float, ...]:
         """For each of `parts` equal groups of experts, the (token, expert) pairs that it computes over its fair share.
@@ -92,14 +100,11 @@ class Routing:
     def visits(self, parts: int) -> tuple[float, ...]:
         """For each of `parts` equal groups of experts on devices of their own, how often a token travels to it.
 
-        Once per pair it is top_k times the group's share. Once per device it is the probability that any of k experts
-        drawn without repetition is in the group: 1 - C(e - e/n, k) / C(e, k), of loads that are alike.
+        Once per pair it is top_k times the group's share, once per device how often any of its experts is in the group,
+        of loads that are alike.
         """
         if not self.once_per_device:
             pairs = zip(self.loads_of(parts), self.fair_shares(parts), strict=True)
             return tuple(self.top_k * load * share for load, share in pairs)
-        missed = [
-            comb(self.experts - (self.experts * (i + 1) // parts - self.experts * i // parts), self.top_k)
-            for i in range(parts)
-        ]
-        return tuple(1 - count / comb(self.experts, self.top_k) for count in missed)
+        edges = [self.experts * i // parts for i in range(parts + 1)]
+        return tuple(self._visited(b - a) for a, b in pairwise(edges))

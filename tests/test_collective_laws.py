@@ -187,7 +187,7 @@ def test_rounds_of_a_ring_between_hosts_wait_for_their_slots(hosts: int) -> None
         assert collective_s(cluster, "all-gather", group, size) == pytest.approx(expected_s, rel=1e-6)
 
 
-@pytest.mark.parametrize("preset", ["dgx-h100", "dgx-a100", "p5", "p4de", "gb200-nvl72"])
+@pytest.mark.parametrize("preset", ["dgx-h100", "dgx-a100", "p5", "p4de", "gb200-nvl72", "gb300-nvl72", "dgx-b300"])
 def test_there_is_no_cliff_from_one_size_of_cluster_to_the_next(preset: str) -> None:
     """Twice the hosts have at most three times the steps between them, and take no less than as long."""
     per_host = read_preset(preset).node.devices

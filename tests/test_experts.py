@@ -122,16 +122,25 @@ def test_wrong_routings_are_refused() -> None:
 @pytest.mark.parametrize(("groups", "top_groups"), [(1, 1), (2, 1), (4, 2), (4, 3), (8, 4)])
 @pytest.mark.parametrize("hosts", [2, 4, 8])
 def test_a_token_crosses_once_to_a_host(groups: int, top_groups: int, hosts: int) -> None:
-    """Every choice of groups and of experts among theirs, counted."""
+    """Every choice of groups and of experts among theirs, counted; of pairs, or of visits to devices with one expert
+    each, or two."""
     experts, top_k = 16, 2
     routing = Routing(experts=experts, top_k=top_k, groups=groups, top_groups=top_groups, once_per_host=True)
-    visited = [
-        len({expert * hosts // experts for expert in pair})
+    pairs = [
+        pair
         for taken in combinations(range(groups), top_groups)
         for pair in combinations([e for e in range(experts) if e * groups // experts in taken], top_k)
     ]
-    assert routing.host_share(hosts) == pytest.approx(fmean(visited) / top_k)
-    assert replace(routing, once_per_host=False).host_share(hosts) == 1
+
+    def visited(parts: int) -> float:
+        return fmean(len({expert * parts // experts for expert in pair}) for pair in pairs)
+
+    assert routing.host_share(hosts, experts) == pytest.approx(visited(hosts) / top_k)
+    for devices in (experts, experts // 2):
+        once = replace(routing, once_per_device=True)
+        assert sum(once.visits(devices)) == pytest.approx(visited(devices))
+        assert once.host_share(hosts, devices) == pytest.approx(visited(hosts) / visited(devices))
+    assert replace(routing, once_per_host=False).host_share(hosts, experts) == 1
 
 
 def test_a_dispatch_once_per_host_takes_less_of_the_network() -> None:
@@ -143,7 +152,7 @@ def test_a_dispatch_once_per_host_takes_less_of_the_network() -> None:
         for each in (routing, replace(routing, once_per_host=True))
     )
     assert pairs and once and pairs == time_of(cluster, route, sent_bytes)
-    assert once.work / pairs.work == pytest.approx(replace(routing, once_per_host=True).host_share(8), rel=1e-3)
+    assert once.work / pairs.work == pytest.approx(replace(routing, once_per_host=True).host_share(8, 64), rel=1e-3)
     within = replace(route, pairs=exchange("all-to-all", range(8), 1e9)[0].pairs)
     assert time_of(cluster, replace(within, routing=replace(routing, once_per_host=True)), 1e6) == time_of(
         cluster, within, 1e6

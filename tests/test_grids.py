@@ -76,20 +76,24 @@ GRIDS = {
 
 
 @settings(max_examples=laws.examples(30, 90))
-@given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]))
-@example((SMALL, TrainingGrid(pipeline=2, chunks=2, accumulation=4)))  # chunks of 2, 1, 1 blocks and none
-@example((TIED, TrainingGrid(pipeline=2, chunks=2, accumulation=8, microbatch=2)))  # of 2, 2, none and the head
-@example((ROUTED, TrainingGrid(data=2, tensor=2, expert=4, expert_tensor=1, accumulation=2)))
-def test_no_simulation_is_faster_or_smaller_than_its_bound(drawn: tuple[ModelCard, TrainingGrid]) -> None:
+@given(st.sampled_from([(card, grid) for card, grids in GRIDS.items() for grid in grids]), st.booleans())
+@example((SMALL, TrainingGrid(pipeline=2, chunks=2, accumulation=4)), False)  # chunks of 2, 1, 1 blocks and none
+@example((TIED, TrainingGrid(pipeline=2, chunks=2, accumulation=8, microbatch=2)), False)  # of 2, 2, none and the head
+@example((ROUTED, TrainingGrid(data=2, tensor=2, expert=4, expert_tensor=1, accumulation=2)), False)
+@example((SMALL, TrainingGrid(tensor=4, pipeline=2, accumulation=4)), True)
+def test_no_simulation_is_faster_or_smaller_than_its_bound(
+    drawn: tuple[ModelCard, TrainingGrid], overlaps: bool
+) -> None:
     card, grid = drawn
     cluster, profile = nodes(grid.devices), PROFILES[card]
+    stack = replace(NANOTRON, runtime=replace(NANOTRON.runtime, overlaps_products=overlaps))
     try:
-        plan = grid_plan(grid, profile, cluster, NANOTRON)
+        plan = grid_plan(grid, profile, cluster, stack)
     except InputError:
         return
-    bounds = GridBounds(card, profile, cluster, NANOTRON)
+    bounds = GridBounds(card, profile, cluster, stack)
     computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
-    report = step_report(profile, cluster, plan, runtime=NANOTRON.runtime)
+    report = step_report(profile, cluster, plan, runtime=stack.runtime)
     assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes == bound.peak_bytes
     assert 0 < bound.step_s <= report.step_s
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes

@@ -184,23 +184,27 @@ def test_a_weight_gradient_is_added_by_its_product_or_apart() -> None:
     assert accumulation_seconds(10**9, A100, fused) == 0 < accumulation_seconds(10**9, A100, apart)
 
 
-@pytest.mark.parametrize(("precision", "cast_bytes"), [("fp8", 6), ("fp8-block", 4), ("mxfp8", 4)])
+@pytest.mark.parametrize(
+    ("name", "precision", "cast_bytes"),
+    [("h100", "fp8", 6), ("h100", "fp8-block", 4), ("h100", "mxfp8", 4), ("b200", "fp8", 5), ("gb300", "mxfp8", 4)],
+)
 def test_products_of_8_bits_are_twice_as_fast_and_their_operands_are_cast(
-    precision: Literal["fp8", "fp8-block", "mxfp8"], cast_bytes: int
+    name: str, precision: Literal["fp8", "fp8-block", "mxfp8"], cast_bytes: int
 ) -> None:
     """Forward what comes in and the weights are cast, backward the gradient; the head stays in 16 bits."""
-    h100, rows, inputs, outputs = accelerator("h100"), 8192, 4096, 14336
+    gpu, rows, inputs, outputs = accelerator(name), 8192, 4096, 14336
     shape = ProductShape(rows=rows, inputs=inputs, outputs=outputs)
     device = DeviceModel(precision=precision)
-    twice, rate = replace(h100, flops_per_s=h100.fp8_flops_per_s), device.memory_bytes_per_s(h100)
+    share, rate = gpu.sustained_share * gpu.fp8_gain, device.memory_bytes_per_s(gpu)
+    twice = replace(gpu, flops_per_s=gpu.fp8_flops_per_s, sustained_share=share)
     orders = (rows, inputs, outputs), (rows, outputs, inputs), (inputs, rows, outputs)
     forward_s, data_s, weights_s = (product_seconds(*order, twice, rate, operand_bytes=1) for order in orders)
-    made = operator_seconds(BlockOperator(name="gate_up", kind="linear", shape=shape), h100, device)
+    made = operator_seconds(BlockOperator(name="gate_up", kind="linear", shape=shape), gpu, device)
     casts = (rows + outputs) * inputs, rows * outputs
     cast_s = [cast_bytes * elements / rate for elements in casts]
     assert made == pytest.approx((forward_s + cast_s[0], data_s + weights_s + cast_s[1]))
     whole = BlockOperator(name="head", kind="linear", shape=shape)
-    assert operator_seconds(whole, h100, device) == operator_seconds(whole, h100, DeviceModel())
+    assert operator_seconds(whole, gpu, device) == operator_seconds(whole, gpu, DeviceModel())
     with pytest.raises(InputError, match="a100 multiplies no numbers of 8 bits"):
         operator_seconds(BlockOperator(name="down", kind="linear", shape=shape), A100, device)
 

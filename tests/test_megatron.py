@@ -352,6 +352,7 @@ def test_each_other_product_and_the_attention_are_kept_by_operator() -> None:
         ("mlp", 3 * 2 * TOKENS * CARD.ffn),
         ("core_attn+layernorm", 4 * TOKENS * (CARD.heads + CARD.hidden)),
         ("core_attn+mlp", 4 * TOKENS * CARD.heads + 6 * TOKENS * CARD.ffn),
+        ("mla_up_proj", 2 * TOKENS * (CARD.query_channels + 2 * CARD.key_channels)),
     ],
 )
 def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:

@@ -20,7 +20,7 @@ from simulator.language_models.block import block_operators, head_operator
 from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import operator_seconds
 from simulator.language_models.model_card import ModelCard
-from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.modelled_profile import MOST_MICROBATCH, modelled_profile
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -184,6 +184,18 @@ def test_experts_have_the_tokens_of_all_that_share_them() -> None:
     assert sum(each) < sum(shard_seconds(PROFILE, PROFILE.layers[position], 2))
 
 
+@pytest.mark.parametrize("sequences", [4, 32, MOST_MICROBATCH * MIXTURE.experts])
+def test_experts_have_points_for_as_many_sequences_as_share_them(sequences: int) -> None:
+    """A group of one device for each expert has the micro-batches of all: nothing is extrapolated from a device's."""
+    of = {layer.name[9:]: layer for layer in PROFILE.layers if layer.name.startswith("blocks.0.")}
+    *_, activation, down, _ = block_operators(MIXTURE, sequences * MIXTURE.sequence, fused_activation=True)
+    for name, operator in (("activation", activation), ("down", down)):
+        alone = operator_seconds(operator, accelerator(STACK.accelerator), STACK.device)
+        assert shard_seconds(PROFILE, of[name], sequences) == pytest.approx(alone, rel=1e-5)
+    assert max(point.batch_size for point in of["down"].scaling) == MOST_MICROBATCH * MIXTURE.experts
+    assert max(point.batch_size for point in of["output"].scaling) == MOST_MICROBATCH
+
+
 def test_dropped_tokens_move_nowhere() -> None:
     """Half of the pairs ask for the first of 8 experts, which takes 1.5 times its share: 11/16 as much moves."""
     routing = Routing(experts=8, top_k=2, loads=(0.5, *[0.5 / 7] * 7), capacity=1.5)
@@ -237,6 +249,16 @@ def test_every_zero_stage_and_recomputation_runs(stage: int, recomputation: str)
     plain = run(PROFILE, cluster, replace(plan, states=ParameterStates(), recomputed=())).report
     assert report.step_s >= plain.step_s * (1 - 1e-9)
     assert (report.peak_memory_bytes < plain.peak_memory_bytes) == (stage > 0 or recomputation != "none")
+
+
+def test_activations_of_experts_alone_are_made_again() -> None:
+    """What `down` reads of each expert, in 2 bytes a channel: of all tokens twice, once for each that they visit."""
+    step = StepSettings(batch_size=2)
+    kept, again = (make_plan("megatron", PROFILE, star(1), step, recomputation=kind) for kind in ("none", "moe_act"))
+    assert again.recomputed == tuple((f"blocks.{number}.activation",) for number in range(MIXTURE.layers))
+    peaks = [run(PROFILE, star(1), plan).report.peak_memory_bytes for plan in (kept, again)]
+    dropped = 2 * 2 * MIXTURE.sequence * 2 * MIXTURE.ffn  # the last block's is there again when its peak is
+    assert peaks[0] - peaks[1] == pytest.approx((MIXTURE.layers - 1) * dropped, rel=1e-6)
 
 
 def test_wrong_degrees_of_experts_are_named() -> None:

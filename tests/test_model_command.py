@@ -66,9 +66,8 @@ def test_a_launch_by_other_software_than_was_predicted_says_so(
 def test_the_stack_is_that_of_the_nearest_gpu(gpu: str, stack: str) -> None:
     """Plain torch asked for by name is the same as where nobody asks."""
     assert nearest_stack(gpu).name == stack_of_runtime("torchtitan", gpu) == stack_of_runtime("fsdp2", gpu) == stack
-    of_gpu = stack if stack.endswith(gpu.partition("-")[0]) else None
-    assert stack_of_runtime("fsdp2", gpu, same_gpu=True) == of_gpu
     assert stack_of_runtime("megatron", gpu) == "megatron-a100" and stack_of_runtime("ddp", gpu) is None
+    assert stack_of_runtime("nemo", gpu) == "nemo-h100"
 
 
 def test_a_card_is_modelled_on_the_gpus_of_its_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

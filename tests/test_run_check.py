@@ -88,7 +88,7 @@ TRAINED = (
     "--num-attention-heads 32 --group-query-attention --num-query-groups 8 --ffn-hidden-size 8192 --seq-length 2048 "
     "--max-position-embeddings 2048 --normalization RMSNorm --disable-bias-linear --position-embedding-type rope "
     "--vocab-size 128256 --tensor-model-parallel-size 8 --sequence-parallel --micro-batch-size 1 "
-    "--global-batch-size 64 --bf16 --tp-comm-overlap"
+    "--global-batch-size 64 --bf16 --tp-comm-overlap --delay-wgrad-compute"
 )
 
 
@@ -97,7 +97,9 @@ def test_a_run_that_was_started_is_simulated_and_bettered(capsys: pytest.Capture
     assert cli.main(["simulate", *on, "--json"]) == 0
     printed = capsys.readouterr()
     step_s = json.loads(printed.out)["step_s"]
-    assert "data 2 x tensor 8, ZeRO-0" in printed.err and "not counted: tp-comm-overlap" in printed.err
+    assert "data 2 x tensor 8, ZeRO-0" in printed.err and "not counted: delay-wgrad-compute" in printed.err
+    run = _started_run.planned(cli.parse(["check", *on]))
+    assert (run.stack.name, run.simulated.step_s) == ("nemo-h100", step_s)  # for the argument --tp-comm-overlap
     assert cli.main(["compare", *on, "--budget", "1ms"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"yours {step_s:.3f} s a step; best ")

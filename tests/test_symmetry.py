@@ -116,7 +116,9 @@ def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Clust
 LAUNCHED = Runtime(
     forward_launch_s=3e-4, backward_launch_s=1e-4, update_launch_s=1e-3, step_overhead_s=1e-3, message_pause_s=2e-3
 )
-RUNTIMES = st.sampled_from((IDEAL, Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5, rank_spread=0.03), LAUNCHED))
+OVERLAPPED = Runtime(overlaps_weight_gradients=True, overlaps_products=True)
+SPREAD = Runtime(task_overhead_s=1e-4, overlap_slowdown=1.5, rank_spread=0.03)
+RUNTIMES = st.sampled_from((IDEAL, SPREAD, LAUNCHED, OVERLAPPED))
 
 
 @st.composite

@@ -14,7 +14,7 @@ internevo        7B with ZeRO-1 over all and over groups of eight on 8 to 1,024 
 primus           Llama 2 7B in eight stages on MI300X, by schedule
 simumax          blocks of Llama 3 and DeepSeek on 8 B200
 bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
-nvidia_fp8       Llama, GPT-3, Nemotron and mixtures in 8 bits on H100, B200 and GB200, from model cards
+nemo             Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on H100 to GB300, from model cards
 google_cloud     Llama, GPT-3 and Mixtral under NeMo and MaxText on 128 to 576 H100, H200 and B200
 unnamed          runs of ten of these by the stack that is taken where none is named
 automodel        Llama 70B and mixtures of experts on 8 to 256 H100

@@ -37,7 +37,7 @@ SOURCES = (
         "primus",
         "internevo",
         "simumax",
-        "nvidia_fp8",
+        "nemo",
         "google_cloud",
         "automodel",
         "unnamed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -55,6 +55,8 @@ class PublishedRun:
     """Its row in the table of its source."""
     software: str = ""
     """See `PredictedStep`."""
+    setting: str = ""
+    """What plans of one ranking share beside network and machine, such as a release."""
     note: str = ""
 
     @property
@@ -112,18 +114,24 @@ def predicted(run: PublishedRun) -> PredictedStep:
         "measured_s": run.measured_s,
         "measured_peak_bytes": run.peak_bytes,
         "plain_s": plain_seconds(run),
-        "group": f"{run.card.name}, {run.grid.devices} {run.preset}",
+        "group": f"{run.card.name}, {run.grid.devices} {run.preset}{run.setting}",
         "family": run.family,
         "software": run.software,
         "note": run.note,
     }
     try:
-        report, profile, cluster = simulated(run)
+        plan = replace(run, name="", family="", software="", setting="", note="", measured_s=None, peak_bytes=None)
+        said, peaks_bytes = _said(plan)
     except InputError as error:
         return PredictedStep(**{**known, "note": f"refused: {error}"})
-    said = prediction_of(report, profile, cluster)
-    peak_bytes = report.devices[run.peak_device].peak_memory_bytes
-    return PredictedStep(**known, **said, peak_bytes=peak_bytes)
+    return PredictedStep(**known, **said, peak_bytes=peaks_bytes[run.peak_device])
+
+
+@cache
+def _said(run: PublishedRun) -> tuple[dict[str, Any], list[float]]:
+    """What is predicted of a plan, which several runs may be of, and the peak of each device."""
+    report, profile, cluster = simulated(run)
+    return prediction_of(report, profile, cluster), [device.peak_memory_bytes for device in report.devices]
 
 
 def all_predicted(runs: Iterable[PublishedRun]) -> list[PredictedStep]:

@@ -34,7 +34,7 @@ def _run(row: Mapping[str, str]) -> PublishedRun:
         accumulation=int(row["global_batch"]) // (data * microbatch),
     )  # fmt: skip
     return PublishedRun(
-        name=f"{row['model']} on {row['gpus']} GPUs", preset="dgx-h100", grid=grid, stack="automodel-h100",
+        name=f"{row['model']} on {row['gpus']} GPUs", preset="dgx-h100", grid=grid, stack="nemo-h100",
         card=replace(read_card(CARDS[row["model"]]), sequence=int(row["sequence"])), measured_s=float(row["step_s"]),
     )  # fmt: skip
 
@@ -43,7 +43,7 @@ def source() -> Source:
     published = runs()
     return Source(
         title="Llama 70B and mixtures of experts on 8 to 256 H100 (NeMo AutoModel)",
-        method="By `automodel-h100`, whose kernels are those of Transformer Engine, and whose tokens cross the network "
+        method="By `nemo-h100`, whose kernels are those of Transformer Engine, and whose tokens cross the network "
         "once to a node, as DeepEP sends them. Recomputation is not said; without it none fits, so blocks are "
         "recomputed.",
         steps=all_predicted(published),

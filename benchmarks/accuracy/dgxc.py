@@ -24,7 +24,7 @@ def runs() -> list[PublishedRun]:
                 microbatch=int(row["mbs"]), accumulation=int(row["ga"]), zero_stage=1,
                 chunks=1 if row["vp"] == "NA" else int(row["vp"]),
             ),
-            preset="dgx-h100", stack="megatron-a100", measured_s=float(row["step_s"]),
+            preset="dgx-h100", stack="nemo-h100", measured_s=float(row["step_s"]),
             family=f"Llama 3.1 {row['model'].split()[2]}",
         )
         for row in rows
@@ -35,7 +35,7 @@ def source() -> Source:
     published = runs()
     return Source(
         title="Llama 3.1 8B and 70B on 8 to 2,048 H100 (NVIDIA's DGX cloud benchmarks)",
-        method="By `megatron-a100`, whose runtime is that of NeMo.",
+        method="By `nemo-h100`, as its configurations have it.",
         steps=all_predicted(published),
         commands=published[0].command,
         not_expressed={},

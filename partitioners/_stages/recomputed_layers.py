@@ -18,8 +18,9 @@ from simulator.errors import require
 from simulator.workload import Profile
 
 KINDS = ("none", "selective", "op", "full")
-MODULES = ("core_attn", "layernorm", "mlp", "moe")
-"""mlp and moe: from the first matrix product of a feed-forward layer to the last, without and with experts."""
+MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj")
+"""mlp and moe: from the first matrix product of a feed-forward layer to the last, without and with experts. moe_act:
+the experts' activation. mla_up_proj: what the attention reads, made of latents, with the products that make these."""
 Segments = tuple[tuple[str, ...], ...]
 
 
@@ -63,6 +64,10 @@ def _of_modules(profile: Profile, unit: range, modules: Sequence[str]) -> Iterat
         yield from ([i] for i in unit if "norm" in profile.layers[i].kind.lower())
     if "core_attn" in modules:
         yield from ([i] for i in attends)
+    if "mla_up_proj" in modules:
+        yield from ([profile.index[name] for name in profile.layers[i].inputs] for i in attends)
+    if "moe_act" in modules:
+        yield from ([i] for i in unit if profile.layers[i].kind == "activation" and profile.layers[i].routing)
     name = "moe" if any(profile.layers[i].routing for i in unit) else "mlp"
     products = [i for i in unit if profile.layers[i].sums_inputs and profile.layers[i].inputs]
     if name in modules and len(products) > 1 and not attends:

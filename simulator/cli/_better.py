@@ -67,12 +67,13 @@ def _changes(planned: PlannedRun, runs: Sequence[SimulatedGrid]) -> Iterator[tup
 
     started, gpu = planned.started, planned.stack.accelerator
     try:
-        before = _words(launch_command(started.runtime, started.card, started.grid, gpu))
+        before = _words(launch_command(started.runtime, started.card, started.grid, gpu, overlaps=started.overlaps))
     except InputError:
         return
     for each in runs:
         try:
-            after = _words(launch_command(started.runtime, started.card, each.grid, gpu, each.plan))
+            overlaps = started.overlaps
+            after = _words(launch_command(started.runtime, started.card, each.grid, gpu, each.plan, overlaps=overlaps))
         except InputError:
             continue
         gone, added = (

@@ -91,18 +91,18 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
         started = replace(started, grid=grid, card=replace(started.card, sequence=sequence or started.card.sequence))
     args.devices = started.grid.devices
     cluster = _options.read_cluster(args, None)
-    named = getattr(args, "stack", None) or stack_of_runtime(started.runtime, accelerator_of(cluster), same_gpu=True)
+    gpu = accelerator_of(cluster)
+    shipped = stack_of_runtime("nemo" if started.overlaps else started.runtime, gpu)
+    named = getattr(args, "stack", None) or shipped
     stack = stack_for(cluster, read_stack(named) if named else None)
     measured = catalogue.read_runtime(args.cluster)
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)
-    elsewhere = None if named or measured != IDEAL else stack_of_runtime(started.runtime, stack.accelerator)
-    if elsewhere:  # the host's work is the software's, whatever the GPU
-        stack = replace(stack, runtime=read_stack(elsewhere).runtime)
     profile = modelled_profile(started.card, stack, batch_size=4, stack_source=named or "")
     plan = grid_plan(started.grid, profile, cluster, stack)
     run = SimulatedRun(profile=profile, cluster=cluster, plan=plan, runtime=stack.runtime)
-    shipped = stack_of_runtime(started.runtime, stack.accelerator, same_gpu=True)
-    own = named is not None and named == shipped and started.runtime != "fsdp2"  # there the network is one's own
+    own = bool(shipped) and named == shipped and started.runtime != "fsdp2"  # there the network is one's own
+    if shipped and own:
+        own = read_stack(shipped).accelerator.partition("-")[0] == gpu.partition("-")[0]
     return PlannedRun(started=started, cluster=cluster, stack=stack, simulated=run, own_software=own)
 
 

@@ -56,6 +56,8 @@ class Launch:
     """A name of `accelerators`."""
     blocks: tuple[int, ...] = ()
     """Of each stage of the pipeline; empty: the runtime's own choice."""
+    overlaps: bool = False
+    """Whether products exchange their operands in parts and tokens travel once, where the runtime can."""
 
     @property
     def precision(self) -> Literal["bf16", "fp16"]:
@@ -81,14 +83,22 @@ def torchrun(nodes: int, per_node: int) -> str:
 
 
 def launch_command(
-    runtime: str, card: ModelCard, grid: TrainingGrid, accelerator: str = "h100", plan: Plan | None = None
+    runtime: str,
+    card: ModelCard,
+    grid: TrainingGrid,
+    accelerator: str = "h100",
+    plan: Plan | None = None,
+    *,
+    overlaps: bool = False,
 ) -> str:
     """The command for `runtime`, one of LAUNCHED, and below it what it does otherwise than planned.
 
-    plan: says how many blocks each stage has. Raises UnknownNameError, InputError where it cannot run the grid.
+    plan: says how many blocks each stage has. overlaps: see `Launch`. Raises UnknownNameError, InputError where it
+    cannot run the grid.
     """
     require_name("runtime", runtime, LAUNCHED)
-    launch = Launch(card=card, grid=grid, accelerator=accelerator, blocks=stage_blocks(card, plan) if plan else ())
+    blocks = stage_blocks(card, plan) if plan else ()
+    launch = Launch(card=card, grid=grid, accelerator=accelerator, blocks=blocks, overlaps=overlaps)
     module = importlib.import_module(f"simulator.exports.{runtime}")
     command: str = module.command(launch)
     version = f"# {pinned(runtime).runtime} {pinned(runtime).version}\n" if runtime != "fsdp2" else ""
@@ -106,7 +116,8 @@ def launched_by(
     refusals: list[InputError] = []
     for name in (runtime,) if runtime else RUNTIMES[grid.strategy]:
         try:
-            command = launch_command(name, card, grid, stack.accelerator, plan)
+            overlaps = stack.runtime.overlaps_products
+            command = launch_command(name, card, grid, stack.accelerator, plan, overlaps=overlaps)
         except InputError as error:
             refusals.append(error)
             continue

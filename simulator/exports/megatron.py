@@ -138,7 +138,8 @@ def _experts(launch: Launch) -> Iterator[str]:
         return
     yield f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token} --moe-ffn-hidden-size {card.ffn}"
     alone = " --expert-tensor-parallel-size 1" if grid.whole_experts else ""
-    yield f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type alltoall"
+    once = "flex --moe-enable-deepep" if launch.overlaps else "alltoall"
+    yield f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type {once}"
     if card.expert_groups > 1:
         yield f"--moe-router-num-groups {card.expert_groups} --moe-router-group-topk {card.groups_per_token}"
     if card.shared_ffn:
@@ -153,6 +154,7 @@ def _spread(launch: Launch) -> Iterator[str]:
     yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
     yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
+    yield "--tp-comm-overlap" if launch.overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"

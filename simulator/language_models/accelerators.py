@@ -135,6 +135,14 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
             "uncertainty": NEIGHBOUR, "source": "NVIDIA DGX B300 data sheet",
         },
         {
+            **_B200, "name": "gb300", "kind": "NVIDIA GB300 278GB", "multiprocessors": 152, "clock_hz": 2.0e9,
+            "flops_per_s": 2500e12, "fp8_flops_per_s": 5000e12, "tf32_flops_per_s": 1250e12,
+            "fp32_flops_per_s": 80e12, "memory_bytes": 278e9, "sustained_share": 0.65,
+            "sustained_source": "what a B200 reaches before power limits it, as steps of Llama 3 8B have it",
+            "uncertainty": TABLE,
+            "source": "NVIDIA GB300 NVL72 data sheet",
+        },
+        {
             "name": "mi250", "kind": "AMD MI250 64GB, one of two dies", "architecture": "cdna2",
             "multiprocessors": 104, "clock_hz": 1.7e9, "flops_per_s": 181e12, "fp32_flops_per_s": 22.6e12,
             "memory_bytes": 64 * GIB, "memory_bytes_per_s": 1638e9, "sustained_share": 0.75,

@@ -87,14 +87,16 @@ class BlockOperator:
             return 2.0 * scores * self.shape.width
         return 0.0
 
-    def part(self, outputs: float, inputs: float = 1.0) -> BlockOperator:
-        """What a device has to compute of it that has a share of its output, or input, channels, or of its heads."""
+    def part(self, outputs: float, inputs: float = 1.0, tokens: float = 1.0) -> BlockOperator:
+        """What a device has to compute of it that has a share of its output, or input, channels, or of its heads, and
+        so many times its tokens."""
         shape = self.shape
         if isinstance(shape, ProductShape):
-            shape = replace(shape, inputs=shape.inputs * inputs, outputs=shape.outputs * outputs)
+            rows, wide = shape.rows * tokens, shape.outputs * outputs
+            shape = replace(shape, rows=rows, inputs=shape.inputs * inputs, outputs=wide)
         elif isinstance(shape, AttentionShape):
-            shape = replace(shape, heads=shape.heads * outputs)
-        return replace(self, shape=shape, traffic_bytes=self.traffic_bytes * outputs, parameters=0)
+            shape = replace(shape, sequences=shape.sequences * tokens, heads=shape.heads * outputs)
+        return replace(self, shape=shape, traffic_bytes=self.traffic_bytes * outputs * tokens, parameters=0)
 
 
 def block_operators(

@@ -27,7 +27,8 @@ SCORES = "scores"
 CASTS: Mapping[str, float] = {"bf16": 0.0, "fp8": 6.0, "fp8-block": 4.0, "mxfp8": 4.0}
 """Bytes per element of what products multiply, by their precision. A cast to 8 bits reads 2 and writes 1 in each of two
 layouts, by rows and by columns; one scale for a whole tensor is known only once all of it has been read, another 2;
-blocks (DeepSeek-V3, arXiv 2412.19437, section 3.3; OCP's MX) find theirs as they are cast."""
+blocks (DeepSeek-V3, arXiv 2412.19437, section 3.3; OCP's MX) find theirs as they are cast. Products of a Blackwell read
+either layout of a tensor with one scale, which is written once."""
 IN_8_BITS = ("qkv", "output", "gate_up", "down")
 """Products of these operators; head, router and attention stay in 16 bits, as in Transformer Engine and torchao."""
 
@@ -78,14 +79,19 @@ class DeviceModel:
         return gpu.memory_bytes_per_s * gpu.memory_share * self.memory_efficiency
 
 
-def operator_seconds(operator: BlockOperator, gpu: Accelerator, device: DeviceModel) -> tuple[float, float]:
-    """(forward, backward) seconds of one operator without launches. Raises InputError where `gpu` has no 8 bits."""
+def operator_seconds(
+    operator: BlockOperator, gpu: Accelerator, device: DeviceModel, parts: tuple[int, int] = (1, 1)
+) -> tuple[float, float]:
+    """(forward, backward) seconds of one operator without launches. Raises InputError where `gpu` has no 8 bits.
+
+    parts: in how many parts of its rows a product makes its outputs, and the gradients of its inputs.
+    """
     rate = device.memory_bytes_per_s(gpu)
     if operator.name not in IN_8_BITS:
         device = replace(device, precision="bf16")
     elif device.precision != "bf16" and not gpu.fp8_flops_per_s:
         raise InputError(f"precision is {device.precision}: {gpu.name} multiplies no numbers of 8 bits")
-    forward_s, backward_s = _kernel_seconds(operator.shape, gpu, device, rate)
+    forward_s, backward_s = _kernel_seconds(operator.shape, gpu, device, rate, parts)
     traffic_s = operator.traffic_bytes * device.traffic_factor / rate
     return forward_s + traffic_s * (1 - BACKWARD_TRAFFIC), backward_s + traffic_s * BACKWARD_TRAFFIC
 
@@ -96,7 +102,11 @@ def accumulation_seconds(parameters: int, gpu: Accelerator, device: DeviceModel)
 
 
 def _kernel_seconds(
-    shape: ProductShape | AttentionShape | None, gpu: Accelerator, device: DeviceModel, rate: float
+    shape: ProductShape | AttentionShape | None,
+    gpu: Accelerator,
+    device: DeviceModel,
+    rate: float,
+    parts: tuple[int, int],
 ) -> tuple[float, float]:
     """Of a product: its input's gradient sums over its outputs, its weight's over its rows."""
     if isinstance(shape, ProductShape):
@@ -106,12 +116,14 @@ def _kernel_seconds(
             share = gpu.sustained_share * gpu.fp8_gain
             gpu = replace(gpu, flops_per_s=gpu.fp8_flops_per_s, sustained_share=share)
         orders = (
-            (rows, inputs, outputs, ELEMENT_BYTES),
-            (rows, outputs, inputs, ELEMENT_BYTES),
-            (inputs, rows, outputs, summed),
+            (rows, inputs, outputs, ELEMENT_BYTES, parts[0]),
+            (rows, outputs, inputs, ELEMENT_BYTES, parts[1]),
+            (inputs, rows, outputs, summed, 1),
         )
         forward_s, data_s, weights_s = (
-            product_seconds(
+            times
+            * product_seconds(
+                height / times,
                 *order,
                 gpu,
                 rate,
@@ -121,9 +133,10 @@ def _kernel_seconds(
                 call_s=EXPERT_CALL_S if groups > 1 else 0.0,
             )
             / device.matmul_efficiency
-            for *order, size in orders
+            for height, *order, size, times in orders
         )
-        cast_s = CASTS[device.precision] * device.traffic_factor * groups / rate  # of an element
+        once = device.precision == "fp8" and gpu.architecture == "blackwell"
+        cast_s = (CASTS[device.precision] - once) * device.traffic_factor * groups / rate  # of an element
         return forward_s + cast_s * (rows + outputs) * inputs, data_s + weights_s + cast_s * rows * outputs
     if isinstance(shape, AttentionShape):
         sizes = (shape.sequences, shape.length, shape.heads, shape.width)

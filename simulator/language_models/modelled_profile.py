@@ -21,7 +21,7 @@ from simulator.language_models.block import (
     permutation_operator,
 )
 from simulator.language_models.card_files import is_card, read_card
-from simulator.language_models.device_model import DeviceModel, accumulation_seconds, operator_seconds
+from simulator.language_models.device_model import accumulation_seconds, operator_seconds
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_stack import NEAREST, TrainingStack, read_stack, stack_for
 from simulator.workload import Geometry, Layer, Profile, ScalingPoint
@@ -59,7 +59,7 @@ class LayerShape:
 STEP_SEQUENCES = 4
 """Of a device, where nobody says how many: 256 on 64 GPUs."""
 MOST_MICROBATCH = 16
-"""Sequences for which a profile has points of its own."""
+"""Sequences for which a profile has points of its own, of each device where several share experts."""
 SCORE_GRADIENTS = 2
 """Tensors as large as the scores in which their backward pass works: gradients of the softmax and of its input."""
 EMBEDDING_TRAFFIC = 20
@@ -105,15 +105,13 @@ def modelled_profile(
     if it does not ship.
     """
     require(batch_size >= 1, "batch_size", batch_size, "it is at least 1")
-    gpu, most = accelerator(stack.accelerator), max(batch_size, MOST_MICROBATCH)
-    others = sorted({2**i for i in range(most.bit_length())} - {batch_size})
-    shapes = {samples: tuple(_layers(card, samples, stack)) for samples in (*others, batch_size)}
+    gpu = accelerator(stack.accelerator)
     made: dict[object, Layer] = {}  # by shape but for names: blocks are alike
     layers = []
-    for i, shape in enumerate(shapes[batch_size]):
+    for shape in _layers(card, batch_size, stack):
         key = replace(shape, name="", inputs=(), tied_to=(), geometry=replace(shape.geometry, aligned_inputs=()))
         if key not in made:
-            made[key] = _layer(card, shape, gpu, stack.device, batch_size, {n: shapes[n][i] for n in others})
+            made[key] = _layer(card, shape, gpu, stack, batch_size)
         first = made[key]
         own = replace(first, name=shape.name, inputs=shape.inputs, tied_to=shape.tied_to, geometry=shape.geometry)
         layers.append(own)
@@ -238,7 +236,7 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
         yield from feed_forward("", "norm_ffn", (wide, activation, down), f)
         yield shape("add_ffn", "add", ("down", "add_attention"), h, add, saved_bytes=masks)
         return
-    routing = replace(card.routing, once_per_host=stack.once_per_host)
+    routing = replace(card.routing, once_per_host=stack.once_per_host, once_per_device=stack.once_per_host)
     gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
@@ -254,30 +252,31 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     yield shape("add_ffn", "add", added, h, add, saved_bytes=masks)
 
 
-def _layer(
-    card: ModelCard,
-    shape: LayerShape,
-    gpu: Accelerator,
-    device: DeviceModel,
-    batch_size: int,
-    others: dict[int, LayerShape],
-) -> Layer:
-    """The layer of `shape`, with points at other batches and at parts of its channels; others: of these batches."""
-    rate = device.memory_bytes_per_s(gpu)
+def _layer(card: ModelCard, shape: LayerShape, gpu: Accelerator, stack: TrainingStack, batch_size: int) -> Layer:
+    """The layer of `shape`, with points at other batches and at parts of its channels.
+
+    Experts have points for the sequences of as many devices as there may be with one expert each.
+    """
+    rate = stack.device.memory_bytes_per_s(gpu)
     columns, visits = (shape.routing.experts, shape.routing.top_k) if shape.routing else (1, 1)
     output_bytes = batch_size * card.sequence * shape.channels * shape.element_bytes * visits
-    forward_s, backward_s = _seconds(shape, gpu, device)
-    points = [_point(samples, _seconds(other, gpu, device)) for samples, other in others.items()]
-    if shape.operator.kind in ("linear", "attention", "activation"):
-        for (samples, of), fraction in product({**others, batch_size: shape}.items(), FRACTIONS):
-            points.append(_point(samples, _seconds(of, gpu, device, fraction), channel_fraction=fraction))
-            if shape.operator.kind == "linear":
-                seconds = _seconds(of, gpu, device, inputs=fraction)
-                points.append(_point(samples, seconds, input_channel_fraction=fraction))
+    most = max(batch_size, MOST_MICROBATCH) * columns
+    batches = sorted({batch_size, *(2**i for i in range(most.bit_length()))})
+    cut = shape.operator.kind in ("linear", "attention", "activation")
+    points = []
+    for samples, fraction in product(batches, (1.0, *FRACTIONS) if cut else (1.0,)):
+        tokens = samples / batch_size
+        if fraction < 1 or samples != batch_size:
+            seconds = _seconds(shape, gpu, stack, fraction, tokens=tokens)
+            points.append(_point(samples, seconds, channel_fraction=fraction))
+        if fraction < 1 and shape.operator.kind == "linear":
+            seconds = _seconds(shape, gpu, stack, inputs=fraction, tokens=tokens)
+            points.append(_point(samples, seconds, input_channel_fraction=fraction))
+    forward_s, backward_s = _seconds(shape, gpu, stack)
     return Layer(
         name=shape.name, kind=shape.kind, inputs=shape.inputs, output_shape=(shape.channels, card.sequence, columns),
         forward_s=forward_s, backward_s=backward_s, update_s=_rounded(shape.parameters * ADAM_TRAFFIC / rate),
-        accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, device)),
+        accumulate_s=_rounded(accumulation_seconds(shape.parameters, gpu, stack.device)),
         parameter_bytes=shape.parameters * ELEMENT_BYTES, tied_to=shape.tied_to, geometry=shape.geometry,
         output_bytes=output_bytes, routing=shape.routing,
         saved_bytes=round(shape.saved_bytes), saved_output_bytes=round(output_bytes * shape.kept_output),
@@ -287,13 +286,23 @@ def _layer(
 
 
 def _seconds(
-    shape: LayerShape, gpu: Accelerator, device: DeviceModel, outputs: float = 1.0, inputs: float = 1.0
+    shape: LayerShape,
+    gpu: Accelerator,
+    stack: TrainingStack,
+    outputs: float = 1.0,
+    inputs: float = 1.0,
+    tokens: float = 1.0,
 ) -> tuple[float, float]:
     """(forward, backward) of the shape's part of its operator, without adding gradients up.
 
-    outputs, inputs: shares of the channels that one device has. Parts of one operator are computed in one product.
+    outputs, inputs: shares of the channels that one device has. tokens: how many times the shape's. Parts of one
+    operator are computed in one product; those that are exchanged in parts, as they come: what a product reads and its
+    terms, and of its gradients what a sum is made of, see `Runtime.overlaps_products`.
     """
-    forward_s, backward_s = operator_seconds(shape.operator.part(outputs, inputs), gpu, device)
+    parts = (1, 1)
+    if stack.runtime.overlaps_products and not shape.routing:
+        parts = round(1 / (outputs * inputs)), round(1 / inputs)
+    forward_s, backward_s = operator_seconds(shape.operator.part(outputs, inputs, tokens), gpu, stack.device, parts)
     return _rounded(forward_s * shape.share), _rounded(backward_s * shape.share)
 
 

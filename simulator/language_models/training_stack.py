@@ -46,7 +46,8 @@ class TrainingStack:
     """Held per logit while the loss is computed: in fp32 the logits, of which 4 stay until the backward pass, and their
     gradient; where a training loop still refers to the last micro-batch's, those too."""
     once_per_host: bool = False
-    """Whether a token crosses the network once to a host with several of its experts, as DeepEP sends it."""
+    """Whether a token travels once to a device, and across the network to a host, with several of its experts, as
+    DeepEP sends it."""
     scattered_bytes: int = Synchronisation().bucket_bytes
     """Of parameters whose gradients ZeRO-1 scatters, and which it gathers, at once; from stage 2 on a block."""
     calibrated_on: str = ""
@@ -132,16 +133,14 @@ def nearest_stack(name: str) -> TrainingStack:
     return min(map(read_stack, DEFAULTS), key=lambda stack: _distance(stack, name))
 
 
-def stack_of_runtime(runtime: str | None, name: str, *, same_gpu: bool = False) -> str | None:
-    """The stack that ships of a runtime, such as "megatron", of the GPU nearest to `name`, or of that alone; None where
-    there is none.
+def stack_of_runtime(runtime: str | None, name: str) -> str | None:
+    """The stack that ships of a runtime, such as "megatron", of the GPU nearest to `name`; None where there is none.
 
     Those of plain torch, and of torchtitan, are called "fsdp".
     """
-    runtime, kind = "fsdp" if runtime in ("fsdp2", "torchtitan") else runtime, name.partition("-")[0]
+    runtime = "fsdp" if runtime in ("fsdp2", "torchtitan") else runtime
     named = [read_stack(known) for known in stacks() if runtime and known.partition("-")[0] == runtime]
-    alike = [stack for stack in named if not same_gpu or stack.accelerator.partition("-")[0] == kind]
-    nearest = min(alike, key=lambda stack: (_distance(stack, name), len(stack.name)), default=None)
+    nearest = min(named, key=lambda stack: (_distance(stack, name), len(stack.name)), default=None)
     return nearest.name if nearest else None
 
 

@@ -26,6 +26,7 @@ from simulator.lowering.tasks.exchange_tasks import add_exchanges
 from simulator.lowering.tasks.gradients import add_synchronisation, static_bytes
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.lowering.tasks.launches import add_launches
+from simulator.lowering.tasks.overlapped_products import overlap_products
 from simulator.lowering.tasks.parameter_gathers import add_gathers
 from simulator.lowering.tasks.passes import Passes, add_gradients, add_passes, scale_by_work
 from simulator.lowering.tasks.recomputation import join_recomputations
@@ -53,6 +54,8 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     passes = add_passes(builder, model, cluster, runtime)
     add_exchanges(builder, model, passes, own_buffers=meets)
     join_recomputations(builder, model, passes)
+    if runtime.overlaps_products:
+        overlap_products(builder, model)
     if model.symmetry and len(model.symmetry.ranks) > 1:
         passes = keep_first_ranks(builder, passes, model.symmetry.ranks)
     each_updates = schedule.stashes_weights and not schedule.double_buffered

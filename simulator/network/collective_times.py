@@ -177,7 +177,7 @@ def _kept_time(
     if not cluster.times_collectives or len(group) < 2:
         return None
     at = placement(cluster, group, name)
-    once = at.by_host(routing.host_share(at.hosts)) if routing and at.hosts > 1 else at
+    once = at.by_host(routing.host_share(at.hosts, at.devices)) if routing and at.hosts > 1 else at
     time = cluster.kept.get((_kept_time, name, once, size_bytes), lambda: _time(cluster, name, once, size_bytes))
     return time.at_rate(at.rate_bytes_per_s) if time else None
 

@@ -29,6 +29,8 @@ class StartedRun:
     card: ModelCard
     grid: TrainingGrid
     precision: str = "bf16"
+    overlaps: bool = False
+    """Whether products and their operands, and tokens, move as the stack nemo-h100 has it."""
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
 

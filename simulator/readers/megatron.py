@@ -65,8 +65,12 @@ def read(source: Source) -> StartedRun:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
     own.has(*HARMLESS)
+    once = own.has("moe-enable-deepep") or own.text("moe-flex-dispatcher-backend") in ("deepep", "hybridep")
+    overlaps = once if card.experts else grid.tensor > 1 and own.has("tp-comm-overlap")
+    if overlaps or grid.tensor == 1:
+        own.has("tp-comm-overlap")
     unread = own.left(CHANGES) + _foreign(options)
-    return StartedRun(runtime="megatron", card=card, grid=grid, precision=precision, unread=unread)
+    return StartedRun(runtime="megatron", card=card, grid=grid, precision=precision, overlaps=overlaps, unread=unread)
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:

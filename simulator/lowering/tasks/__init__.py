@@ -10,6 +10,8 @@ gradients          synchronisation of gradients and update: the tasks of a step 
 graph_builder      making a TaskGraph block by block: tasks are appended as arrays, dependencies as pairs of arrays
 launches           the host's launch queue beside each device: how long each task takes to launch, and where the host
                    waits
+overlapped_products  products that exchange their operands in parts while they are computed, as Transformer Engine's
+                   user buffers do
 parameter_gathers  ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use
                    them
 passes             the forward and backward passes of a plan's shards: what they take, hold and add up

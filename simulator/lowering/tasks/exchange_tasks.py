@@ -223,7 +223,9 @@ class ExchangeTasks:
                 routed.append((ends[1], builder.route(Route((ends,))), size, transfer.box))
             else:
                 route, sent_bytes = collectives.exchange(transfer.pattern, ends, size)
-                route = replace(route, routing=routing) if transfer.pattern == "all-to-all" and routing else route
+                if transfer.pattern == "all-to-all" and routing:
+                    # tokens on their way are a mean: whole bytes add up without rounding, see `equal_links`
+                    route, sent_bytes = replace(route, routing=routing), float(round(sent_bytes))
                 routed.append((-1, builder.route(route), sent_bytes, transfer.box))
             members.append(transfer.devices[1:] if transfer.pattern == "message" else transfer.devices)
         values = zip(*routed, strict=True) if routed else [()] * len(self.COLUMNS)

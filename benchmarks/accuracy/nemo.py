@@ -1,0 +1,104 @@
+"""NVIDIA's pre-training from 2024 to 2026: NeMo and Megatron-Bridge on H100 to GB300.
+
+`nemo_runs.csv` has them: NVIDIA NeMo 24.07, docs/source/performance/performance_summary.md, commit 070a0bb, and
+NVIDIA-NeMo Megatron-Bridge, docs/performance-summary.md of 25.11, commit 00b7660, and of 26.02 to 26.08 with the page's
+archive, commit 067f987, Apache-2.0; layouts, recomputation and dispatchers as its recipes of the same releases have
+them (scripts/performance/configs, src/megatron/bridge/perf_recipes).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._source import Source
+from partitioners._stages.block_layout import named_blocks
+from simulator.language_models.card_files import read_card
+from simulator.language_models.training_grid import TrainingGrid
+
+RUNS = Path(__file__).parent / "nemo_runs.csv"
+PRESETS = {"h100": "dgx-h100", "b200": "dgx-b200", "b300": "dgx-b300", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72"}
+FITTED = ("llama3-8b on 8 B200", "llama3-8b on 8 GB300")
+"""Whose steps say how fast products of 8 bits are on Blackwell, and that power does not limit a GB300."""
+IN_ONE_GRAPH = "26.06"
+"""The release from which a GPU is told the work of a mixture's step at once: no host waits for the tokens' counts."""
+
+
+def _run(row: dict[str, str]) -> PublishedRun:
+    number = {name: int(value) for name, value in row.items() if value.isdecimal()}
+    tensor, pipeline, context, expert = (number[name] for name in ("tensor", "pipeline", "context", "expert"))
+    card = replace(read_card(row["network"]), sequence=number["sequence"])
+    data = number["gpus"] // (tensor * pipeline * context)
+    blocks = row["layout"] and sum(named_blocks(row["layout"]))  # DeepSeek-V3's of multi-token prediction is one more
+    grid = TrainingGrid(
+        data=data, tensor=tensor, pipeline=pipeline, context=context, chunks=number["chunks"], expert=expert,
+        expert_tensor=1 if expert > 1 and tensor > 1 else 0, zero_stage=number["zero_stage"],
+        microbatch=number["microbatch"], accumulation=number["batch"] // (data * number["microbatch"]),
+        recomputation=row["recomputation"], layout=row["layout"],
+    )  # fmt: skip
+    split = ", ".join(f"{name} {count}" for name, count in grid.degrees.items() if name != "data") or "replicas"
+    name = f"{card.name} on {number['gpus']} {row['gpu'].upper()}"
+    return PublishedRun(
+        name=f"{name}, {split}, batch {row['batch']}, {row['precision']}, {row['release']}", grid=grid,
+        card=replace(card, layers=blocks or card.layers), preset=PRESETS[row["gpu"]],
+        precision=None if row["precision"] == "bf16" else row["precision"], setting=f", {row['release']}",
+        stack="megatron-a100" if row["dispatcher"] == "alltoall" else "nemo-h100", family=_family(row),
+        software=_family(row), measured_s=number["batch"] * card.sequence / number["tokens_per_s"] / number["gpus"],
+        note="calibrated on" if name in FITTED and row["release"] == "25.11" else "",
+    )  # fmt: skip
+
+
+def _family(row: dict[str, str]) -> str:
+    if not row["dispatcher"]:
+        return "dense, Hopper" if row["gpu"] == "h100" else "dense, Blackwell"
+    if row["dispatcher"] == "alltoall":
+        return "mixtures by all-to-all"
+    at_once = row["release"] >= IN_ONE_GRAPH and row["gpu"] != "h100"
+    return f"mixtures by DeepEP{', one graph' if at_once else ''}"
+
+
+def runs() -> list[PublishedRun]:
+    """Every run of a network that has a card."""
+    with RUNS.open(newline="", encoding="utf-8") as file:
+        return [_run(row) for row in csv.DictReader(file)]
+
+
+def _noise_floor(published: Sequence[PublishedRun]) -> str:
+    """Of plans that several releases ran."""
+    by_plan = groupby(sorted(published, key=_plan), key=_plan)
+    steps = [[run.measured_s or 0.0 for run in runs] for _, runs in by_plan]
+    spans = sorted(max(each) / min(each) - 1 for each in steps if len(each) > 1)
+    return (
+        f"{len(spans)} plans were run by several releases, whose slowest takes {median(spans):.1%} longer than the "
+        f"fastest at the median, {spans[-1]:.0%} at most"
+    )
+
+
+def _plan(run: PublishedRun) -> str:
+    return run.name.rpartition(",")[0] + repr(run.grid)
+
+
+def source() -> Source:
+    published = runs()
+    return Source(
+        title="Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on 8 to 1,024 H100 to GB300 (NVIDIA NeMo)",
+        method="By `nemo-h100`, as recipes of the same releases have it; mixtures whose tokens go by NCCL's all-to-all "
+        "by `megatron-a100`. The block of DeepSeek-V3 that predicts a second token is counted as one more. Memory is "
+        "not judged. Hosts decide where experts are small: their launches are counted too low; from release "
+        f"{IN_ONE_GRAPH} on nothing is launched, and experts' products are fused with what stands around them.",
+        steps=[replace(step, fit="", counted=not step.note) for step in all_predicted(published)],
+        commands=published[0].command,
+        calibrated="how fast products of 8 bits are on B200 and GB300, on four steps that are not counted",
+        noise_floor=_noise_floor(published),
+        not_expressed={
+            "networks without a card (GPT-3 5B and 20B, Nemotron 8B and 22B, hybrids, DeepSeek-V4)": 59,
+            "NVFP4": 18,
+            "Llama 3 70B under FSDP, whose activations are kept on hosts": 10,
+            "Kimi K2 by Muon": 4,
+        },
+    )
