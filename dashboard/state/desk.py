@@ -201,7 +201,7 @@ class Desk:
         assert self.workers is not None
         with self._lock:
             self._seen[tab] = time.monotonic()
-            if configuration in self._outcomes or (light and configuration in self._glances):
+            if configuration in self._outcomes:
                 return None
             job = self._jobs.get((configuration, light))
             if job is None:

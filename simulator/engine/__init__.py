@@ -117,14 +117,10 @@ def binding_tasks(graph: TaskGraph, timeline: Timeline, before: Ints, engine: st
     chain = [int(np.argmax(end_s))]
     while len(chain) <= len(graph):
         task = chain[-1]
-        waited = graph.predecessors(task)
-        last = int(waited[np.argmax(end_s[waited])]) if len(waited) else -1
-        other = int(before[task])
-        if other >= 0 and (last < 0 or end_s[other] > end_s[last]):
-            last = other
-        if last < 0 or start_s[task] <= 0:
+        waits = [int(other) for other in (*graph.predecessors(task), before[task]) if other >= 0]
+        if not waits or start_s[task] <= 0:
             break
-        chain.append(last)
+        chain.append(max(waits, key=end_s.__getitem__))
     return np.array(chain, dtype=np.int64)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
+from itertools import count, product
 
 from simulator.lowering.schedules._schedule import Instruction
 from simulator.taskgraph import Kind
@@ -30,7 +30,7 @@ def building_block(devices: int, device: int, microbatches: int, distances: Dist
     passes.append((begin[3], Kind.BACKWARD, 0))
     taken = {unit % PERIOD for unit in begin}
     for unit, chunk in sorted([(begin[2], 1), (begin[3], 0)]):
-        free = next(later for later in range(unit + 1, unit + 1 + PERIOD) if later % PERIOD not in taken)
+        free = next(later for later in count(unit + 1) if later % PERIOD not in taken)
         passes.append((free, Kind.WEIGHT, chunk))
         taken.add(free % PERIOD)
     every = ((unit + PERIOD * m, kind, m, chunk) for unit, kind, chunk in passes for m in range(microbatches))
