@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -106,6 +107,21 @@ def test_a_bound_rules_out_nearly_all_choices_of_a_network() -> None:
     some = contenders(nodes, tables.transfer_s)
     assert sum(map(len, some)) < 0.1 * sum(map(len, nodes))
     assert least_sum(nodes, tables.transfer_s, contenders=some) == least_sum(nodes, tables.transfer_s)
+
+
+@pytest.mark.parametrize(("sizes", "held"), [((1024, 1024), 2**16), ((256, 256, 16), 2**16), ((512, 4, 512), 2**18)])
+def test_a_node_is_removed_in_the_memory_of_a_block_of_sums(sizes: tuple[int, ...], held: int) -> None:
+    """Of 2^20 sums 2^16 at a time, or those of one choice of a neighbour where they are more; twice that, as the next
+    ones are made before the last are dropped."""
+    nodes = [np.zeros(size) for size in sizes]
+    edges = {(i, j): np.ones((sizes[i], sizes[j])) for j in range(len(sizes)) for i in range(j)}
+    tracemalloc.start()
+    try:
+        assert least_sum(nodes, edges)[0] == len(edges)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 8 * 2 * held < peak_bytes < 8 * 3 * held
 
 
 def test_too_entangled_a_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

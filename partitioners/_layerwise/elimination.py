@@ -194,9 +194,8 @@ def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
     """
     shape = np.broadcast_shapes(*(table.shape for table in tables))
     least, choice = np.empty(shape[:-1]), np.empty(shape[:-1], dtype=np.int64)  # (choices of each node of the scope)
-    block = max(_BLOCK_ENTRIES // prod(shape[1:]), 1) if len(shape) > 1 else shape[0]
-    for first in range(0, shape[0], block):
-        rows = slice(first, first + block) if len(shape) > 1 else ...
+    block = max(_BLOCK_ENTRIES // prod(shape[1:]), 1)
+    for rows in [slice(first, first + block) for first in range(0, shape[0], block)] if len(shape) > 1 else [...]:
         total = reduce(np.add, (table[rows] if table.shape[0] > 1 else table for table in tables))
         least[rows], choice[rows] = total.min(axis=-1), total.argmin(axis=-1)
     return least, choice
