@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 
+import numpy as np
 import pytest
 from counted_volume import communication_volume
 from plans import planned
 from test_closed_forms import chain, star
 
+from partitioners._hypergraphs.hypergraph import build, grid_of
 from partitioners._judge.judge import Judge, TimeSpent, Verdict
 from partitioners._search import refinement
+from partitioners._search.annealing import Annealing, Scored
 from partitioners._search.local_search import LocalSearch
+from partitioners._search.migrate import Cut, migrate
 from partitioners.hypergraph import plan_imbalance
 from simulator.cluster import Cluster
 from simulator.errors import InputError, ShardscopeError
@@ -103,6 +108,41 @@ def test_changes_and_annealing_go_on_from_each_other_while_they_gain(monkeypatch
     monkeypatch.setattr(Judge, "is_near", lambda judge, cost: True)
     planned("hypergraph", network(), slow_star(), batch_size=64)
     assert [cost / costs[0] for cost in costs] == pytest.approx([1, 0.9, 0.72]) and next(saves, None) is None
+
+
+def test_only_plain_plans_that_fit_are_annealed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what is shorter but too large, nor what recomputes, of which a change of placements is no plan."""
+    profile, cluster, annealed = network(), slow_star(), list[Sequence[Scored]]()
+    judge = Judge(profile=profile, cluster=cluster)
+    best = judge.consider(planned("data", profile, cluster, batch_size=64))
+    too_large = replace(best, excess_bytes=1.0, cost=best.cost / 2)
+    recomputing = replace(best, plan=replace(best.plan, recomputed=(("l0",),)), cost=best.cost / 3)
+    worse = replace(best, plan=planned("model", profile, cluster, batch_size=64), cost=best.cost * 2)
+
+    def rounds(_: Annealing, starts: Sequence[Scored], score: object) -> Iterator[Scored]:
+        annealed.append(starts)
+        yield from starts
+
+    monkeypatch.setattr(Annealing, "rounds", rounds)
+    refinement._anneal(judge, [too_large, recomputing, worse], fixed=True, seed=0)
+    assert annealed == [[Scored(plan=each.plan, score=each.cost) for each in (best, worse)]]
+    judge.best = None
+    refinement._anneal(judge, [too_large, recomputing], fixed=True, seed=0)
+    assert len(annealed) == 1
+
+
+@pytest.mark.parametrize(("patience", "budget", "tried"), [(3, inf, 3), (0, inf, 0), (3, 0.0, 0), (99, 1.0, 1)])
+def test_shards_migrate_while_patience_and_budget_last(patience: int, budget: float, tried: int) -> None:
+    """Where every device has a quarter of each layer's samples no move gains."""
+    profile, cluster = network(), star(4, bandwidth=1e12)
+    plan = planned("data", profile, cluster, batch_size=64)
+    grid = grid_of(profile, 4, 1, batch_size=64)
+    parts = np.arange(grid.vertices) % 4
+    judge = Judge(profile=profile, cluster=cluster)
+    verdict = judge.consider(replace(plan, placements=grid.placements(profile, parts)))
+    judge.budget = budget
+    migrate(judge, Cut(grid=grid, hypergraph=build(profile, grid), parts=parts, verdict=verdict), patience)
+    assert judge.trials - 1 == tried
 
 
 def test_unequal_devices_get_unequal_parts() -> None:

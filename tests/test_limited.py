@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.iopddl import ContestInstance, Contraction
+from partitioners._layerwise import limited
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.limited import LimitedSearch, Prices
 from partitioners._layerwise.memory import Holding, Memory
@@ -116,6 +117,20 @@ def test_prices_are_raised_until_choices_fit(seed: int) -> None:
         assert (search.best is not None) == (limit_bytes >= least_bytes)
         if search.best is not None:
             assert fits(held, limit_bytes, tuple(search.best)) and search.cost == total((nodes, {}), tuple(search.best))
+
+
+@pytest.mark.parametrize(("most", "count"), [(27, 3), (26, 2), (9, 2), (8, 1), (2, 0), (3**9, 6)])
+def test_so_many_nodes_trade_as_have_few_enough_combinations(
+    most: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of six nodes of three choices each, whichever are drawn."""
+    drawn: list[list[int]] = []
+    monkeypatch.setattr(limited, "_MOST_COMBINATIONS", most)
+    monkeypatch.setattr(LimitedSearch, "_enumerate", lambda _, few: drawn.append(few))
+    search = LimitedSearch([np.zeros(3)] * 6, {(0, 1): np.zeros((3, 3))}, Memory([], 1.0))
+    for _ in range(20):
+        search._trade()
+    assert [len({*few}) for few in drawn] == [len(few) for few in drawn] == [count] * (20 if count else 0)
 
 
 def test_the_same_seed_makes_the_same_moves() -> None:

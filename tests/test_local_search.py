@@ -22,7 +22,7 @@ from partitioners._search.loads import LoadTables, MessageLoads, PassLoads, Plan
 from partitioners._search.local_search import LocalSearch
 from partitioners._search.promises import _chains, promises_s, steps_of_loads
 from partitioners._search.refinement import _improve
-from partitioners._search.window_bounds import Library, window_of
+from partitioners._search.window_bounds import Library, window_of, windows
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.lowering.sharded_model import ShardedModel
@@ -238,6 +238,17 @@ def test_bounds_of_a_window_are_below_what_its_changes_promise(
         likely_s = promises_s(tables, tables.after(here, change), counts)[0] * excess[0]
         assert bound_s <= likely_s * (1 + 1e-9) + 1e-12
         assert not list(library.bounds_s(here, window, counts, excess, bound_s * (1 - 1e-9)))
+
+
+def test_windows_by_hand() -> None:
+    """Powers of two below all, from every half of their length on, and what one of at most 24 places leaves before or
+    after it; the longest first."""
+    assert windows(1) == [(0, 1)]
+    assert windows(4) == [(0, 3), (1, 4), (0, 2), (1, 3), (2, 4), (0, 1), (1, 2), (2, 3), (3, 4)]
+    fives, fours, threes = [(0, 5), (1, 6)], [(0, 4), (2, 6)], [(0, 3), (3, 6)]
+    assert windows(6) == [*fives, *fours, *threes, *((i, i + 2) for i in range(5)), *((i, i + 1) for i in range(6))]
+    assert [last for first, last in windows(49) if not first] == [48, 45, 42, 39, 36, 33, 32, 30, 27, 24, 21, 18, 16,
+        15, 12, 9, 8, 6, 4, 3, 2, 1]  # fmt: skip
 
 
 def test_fixed_costs_are_promised_for_every_micro_batch() -> None:

@@ -46,8 +46,8 @@ def window_of(inputs: Sequence[Sequence[int]], order: Sequence[int], first: int,
 
 
 def windows(count: int) -> list[tuple[int, int]]:
-    """Of so many groups those in a row, from one to before another, that are placed anew together: all, halves and so
-    on, each from several places, and all up to one or from one on; the longest first."""
+    """Of so many groups those in a row, from one to before another, that are placed anew together: fewer than all, a
+    power of two, each from several places, and all up to one or from one on; the longest first."""
     every = -(-count // _ENDS)
     spans = {ends for at in range(every, count, every) for ends in ((0, at), (at, count))}
     length = 1 << max(count - 1, 1).bit_length() >> 1
