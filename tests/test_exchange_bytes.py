@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import laws
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_inputs import clusters, plans, profiles
@@ -50,10 +51,10 @@ def test_counted_is_what_is_sent(profile: Profile, cluster: Cluster, data: st.Da
             assert (matrix == sent(direction, exchanges.devices, count)).all()
 
 
-def two_layers(own: Sharding, reader: Sharding) -> ShardedModel:
-    """A layer of 12 samples and 8 channels, and one that mixes what it reads of it."""
+def two_layers(own: Sharding, reader: Sharding, mixes: bool = True) -> ShardedModel:
+    """A layer of 12 samples and 8 channels, and one that mixes the channels that it reads, or reads its own."""
     first, second = (replace(layer, output_shape=(8, 1, 1)) for layer in chain(2).layers)
-    profile = replace(chain(2), layers=(first, replace(second, geometry=Geometry(mixes_channels=True))))
+    profile = replace(chain(2), layers=(first, replace(second, geometry=Geometry(mixes_channels=mixes))))
     return ShardedModel(profile, Plan(model=profile.model, batch_size=12, placements={"l0": own, "l1": reader}))
 
 
@@ -77,6 +78,46 @@ def test_a_piece_crosses_once_however_many_shards_read_it() -> None:
     counted = sent_elements(*two_layers(own, Sharding(degrees=(1, 2, 1, 1), devices=(1, 1))).edge(0))
     assert counted.forward.tolist() == [[0, 96], [0, 0]]
     assert counted.backward.tolist() == [[0, 0], [96, 0]]
+
+
+def cut(devices: tuple[int, ...], axis: str) -> Sharding:
+    """A layer cut along one axis, or into terms."""
+    count = len(devices)
+    degrees = (count if axis == "sample" else 1, count if axis == "channel" else 1, 1, 1)
+    return Sharding(degrees=degrees, reduce=count if axis == "reduce" else 1, devices=devices)
+
+
+@pytest.mark.parametrize("devices", [(0, 1), (0, 1, 2, 3), (5, 2, 7, 3)])
+@pytest.mark.parametrize(
+    ("own", "reader", "mixes", "forward", "backward"),
+    [
+        ("sample", "channel", False, "all-to-all", "all-to-all"),
+        ("channel", "sample", False, "all-to-all", "all-to-all"),
+        ("channel", "channel", True, "all-gather", "reduce-scatter"),
+        ("reduce", "sample", True, "reduce-scatter", "all-gather"),
+        ("reduce", "channel", True, "all-reduce", "all-reduce"),
+    ],
+)
+def test_what_a_group_of_devices_exchanges_is_one_collective(
+    devices: tuple[int, ...], own: str, reader: str, mixes: bool, forward: str, backward: str
+) -> None:
+    """Of all the group, in the order of the plan."""
+    model = two_layers(cut(devices, own), cut(devices, reader), mixes=mixes)
+    exchanges = exchanges_of(*model.edge(0), "collectives")
+    for direction, pattern in ((exchanges.forward, forward), (exchanges.backward, backward)):
+        (transfer,) = direction.transfers
+        members = [int(exchanges.devices[number]) for number in transfer.devices]
+        assert (transfer.pattern, members) == (pattern, list(devices))
+
+
+def test_what_each_device_hands_on_to_one_other_is_no_collective() -> None:
+    """Everybody has an equal part and needs one, but only of the next."""
+    devices = (0, 1, 2, 3)
+    for rolled in ((1, 2, 3, 0), (3, 0, 1, 2)):
+        model = two_layers(cut(devices, "sample"), cut(rolled, "sample"))
+        exchanges = exchanges_of(*model.edge(0), "collectives")
+        for direction in (exchanges.forward, exchanges.backward):
+            assert {transfer.pattern for transfer in direction.transfers} == {"message"}
 
 
 def test_copies_are_not_countable() -> None:

@@ -27,6 +27,7 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
+from simulator.lowering.symmetry.equal_links import fits
 from simulator.lowering.symmetry.symmetries import symmetries_of
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
@@ -244,6 +245,18 @@ def test_how_many_devices_one_stands_for(
     assert assert_same_report(profile, cluster, plan) == alike
 
 
+@pytest.mark.parametrize(("copy", "alike"), [(1, [8]), (2, [1])])
+def test_layers_of_one_parameter_are_simulated_once_unless_copied(copy: int, alike: list[int]) -> None:
+    """Copies of what is tied sum its gradient each with other peers."""
+    profile, cluster = with_parameters(chain([3.0, 2.0, 3.0])), two_tier(8, 4, FAST, SLOW)
+    last = replace(profile.layers[2], tied_to=("a",), parameter_bytes=0, update_s=0.0)
+    profile = replace(profile, layers=(*profile.layers[:2], last))
+    shared = Sharding(degrees=(8 // copy, 1, 1, 1), copy=copy, devices=tuple(range(8)))
+    placements = dict.fromkeys("ab", Sharding(degrees=(8, 1, 1, 1), devices=tuple(range(8)))) | {"c": shared}
+    plan = Plan(model="small", batch_size=16, placements=placements, exchange="collectives")
+    assert assert_same_report(profile, cluster, plan) == alike
+
+
 @pytest.mark.parametrize("collective", ["ring", "tree", "halving-doubling", "all-to-all", "hierarchical", "ps-workers"])
 def test_only_collectives_of_everybody_at_once_keep_the_symmetry(collective: str) -> None:
     """Rings inside hosts, and servers, treat some replicas apart."""
@@ -351,6 +364,32 @@ def test_a_message_stands_for_those_of_all_replicas() -> None:
     assert report.tasks == 12
     assert report.communication_bytes.forward == 8 * 8 * 16 * 4
     assert assert_same_report(profile, cluster, plan) == [2]
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "exact"),
+    [
+        (1024.0, True),
+        (1 / 3, False),
+        (2.0**-10, True),
+        (2.0**-11, False),
+        (2.0**40 - 0.5, True),
+        (2.0**40 + 0.5, False),
+        (2.0**50 - 1, True),
+        (2.0**50 + 1, False),
+        (2.0**60, True),
+        (2.0**61, False),
+    ],
+)
+def test_replicas_stand_for_each_other_where_their_bytes_add_up_exactly(size_bytes: float, exact: bool) -> None:
+    """Four messages of one size, as two for two pipelines: up to 2^52 times 1 / 1024, 1 or 1024 bytes."""
+    profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
+    halves = (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(degrees=(2, 1, 1, 1), devices=(2, 3)))
+    plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
+    model, graph = lower_once(profile, plan, cluster)
+    assert model.symmetry is not None
+    sized = replace(graph, bytes=np.where(graph.is_transfer, size_bytes, graph.bytes))
+    assert fits(sized, cluster, model.symmetry) is exact
 
 
 def test_one_lowered_plan_serves_links_that_are_alike_in_the_same_way() -> None:
