@@ -79,6 +79,14 @@ def test_layer_times_hold_neither_launching_nor_the_events(gpu: Gpu) -> None:
     assert clock.remark() == "the host was late in 0 of 1 stretches of layers"
 
 
+def test_a_layer_in_less_time_than_an_event_takes_nothing(gpu: Gpu) -> None:
+    clock = device_clocks.CudaClock()
+    start, end = clock.mark(), clock.mark()
+    for between_s, counted_s in ((0.5 * EVENT_S, 0.0), (3.0 * EVENT_S, 2.0 * EVENT_S)):
+        end.at_s = start.at_s + between_s
+        assert clock.seconds(start, end) == pytest.approx(counted_s, abs=1e-12)
+
+
 def test_a_late_host_is_counted_and_from_then_on_waited_for(gpu: Gpu) -> None:
     clock = device_clocks.CudaClock()
     assert stretch(clock, gpu, launching_s=8e-3) > 7e-3

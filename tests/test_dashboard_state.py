@@ -82,6 +82,19 @@ def test_repeats_are_folded_into_as_many_columns_as_there_is_room_for(most: int,
     assert [layer for column in columns for layer in column.layers] == [*range(12)]
 
 
+def test_neighbours_in_one_column_are_one_lane_without_a_shortcut() -> None:
+    """Of a network with a shortcut and with lanes that join."""
+    profile = branches()
+    placements = {layer.name: Sharding(devices=(0,)) for layer in profile.layers}
+    plan = Plan(model=profile.model, batch_size=8, placements=placements)
+    apart = columns_of(profile, plan)
+    assert any(column.skips for column in apart) and any(column.join for column in apart)
+    (column,) = columns_of(profile, plan, most=1)
+    every = tuple(range(len(profile.layers)))
+    assert (column.layers, column.lane_layers, column.join) == (every, (every,), ())
+    assert (column.skips, column.open_lanes, column.times) == (False, 0, 1)
+
+
 @given(st.integers(1, 3), st.integers(2, 6), st.integers(0, 3), st.integers(1, 24))
 def test_groups_of_repeats_are_as_many_as_fit(period: int, repeats: int, first: int, most: int) -> None:
     """Of the sizes of a group that leave no more columns than asked for the smallest, or one group of all."""

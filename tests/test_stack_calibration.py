@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import re
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,15 @@ def test_a_constant_on_a_bound_that_nobody_expects_is_named_and_so_is_one_that_s
         assert remarks_on(np.full(len(names), share), 0 * half) == tuple(f"{name}: on a bound" for name in unexpected)
     for share in (0.0011, 0.9989):
         assert remarks_on(np.full(len(names), share), 0 * half) == ()
+
+
+def test_constants_are_looked_for_where_the_page_says() -> None:
+    """Bounds, and what is expected give or take."""
+    page = (Path(__file__).parent.parent / "docs/language_models.md").read_text()
+    rows = re.findall(r"^\| `(\w+\.\w+)` \| \S+ \| (\S+) to (\S+) \| (\S+) \+- (\S+) \|$", page, re.MULTILINE)
+    assert {name: tuple(map(float, said)) for name, *said in rows} == {
+        name: astuple(known) for name, known in CONSTANTS.items()
+    }
 
 
 def test_the_stacks_of_nanotron_differ_in_how_hosts_wait_alone() -> None:

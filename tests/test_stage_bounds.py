@@ -18,7 +18,7 @@ from test_closed_forms import chain, star
 
 from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import StageCut, Stages
-from partitioners._stages.judged_stages import judged_stages, stage_cuts
+from partitioners._stages.judged_stages import _with_assumed_links, judged_stages, stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stages.stage_costs import Costs, measured_costs
 from partitioners._stages.stage_layout import stage_layout
@@ -290,6 +290,16 @@ def test_numbers_of_stages_replicas_and_micro_batches_that_are_tried() -> None:
     assert {cut.microbatches for cut in of_three} == {3}
     rounds = stage_cuts(profile, star(4), step, "interleaved", replicated=False, chunks=2)
     assert {(cut.groups, len(cut.stages.starts)) for cut in rounds} == {(1, 2), (2, 4), (3, 6), (4, 8)}
+
+
+def test_cuts_are_made_for_links_of_eight_tenths_of_a_gigabit_to_a_terabit() -> None:
+    """Two bandwidths of each decade, on whatever links there are; without links for none."""
+    assumed = [{link.bandwidth_bytes_per_s for link in each.links} for each in _with_assumed_links(star(3))]
+    assert [bandwidth for (bandwidth,) in assumed] == pytest.approx(
+        [1e8, 1e8 * 10**0.5, 1e9, 1e9 * 10**0.5, 1e10, 1e10 * 10**0.5, 1e11]
+    )
+    alone = replace(star(1), links=())
+    assert list(_with_assumed_links(alone)) == [alone]
 
 
 def test_cuts_of_a_deep_network_are_where_the_least_crosses_within_equal_parts_of_its_time() -> None:
