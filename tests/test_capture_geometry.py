@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,7 @@ from torch import Tensor, fx, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from simulator.workload import Geometry  # noqa: E402
-from traces.capture.channel_fractions import Narrowed  # noqa: E402
-from traces.capture.fx_steps import TracedStep, Value  # noqa: E402
+from traces.capture.fx_steps import TracedStep  # noqa: E402
 from traces.capture.layer_geometry import describe, is_transposed_linear, keeps_axes  # noqa: E402
 from traces.zoo.blocks import Add, Attention  # noqa: E402
 
@@ -253,26 +251,3 @@ def test_kinds_by_what_they_do_to_channels() -> None:
     assert [keeps_axes(step) for step in kept] == [True, True, True, False]
     assert keeps_axes(step_of(torch.cat, "block.cat#2")) and not keeps_axes(step_of(torch.transpose, "transpose"))
     assert keeps_axes(step_of(torch.relu, "x", ("relu", "add"))) and not keeps_axes(step_of(torch.relu, "x", ("view",)))
-
-
-@pytest.mark.parametrize(
-    ("shape", "axis", "half"),
-    [
-        ((6,), 2, (6,)),
-        ((6, 1), 2, (6, 1)),
-        ((6, 4), 2, (6, 2)),
-        ((6, 8, 4), 2, (6, 8, 2)),
-        ((6, 8, 4), 1, (6, 4, 4)),
-        ((6, 8, 4, 3), 2, (6, 4, 4, 3)),
-    ],
-)
-def test_half_a_layer_reads_and_makes_the_first_half_of_the_channels(
-    shape: tuple[int, ...], axis: int, half: tuple[int, ...]
-) -> None:
-    """What has none, or one for all, it has whole."""
-    tensor = torch.rand(shape)
-    first = tensor[tuple(slice(size) for size in half)]
-    for slices, makes in ((True, False), (False, True), (False, False), (True, True)):
-        narrowed = Narrowed(step=step_of(torch.relu), fraction=Fraction(1, 2), slices=slices, makes=makes, axis=axis)
-        assert torch.equal(narrowed.value(Value(tensor=tensor, layer=0)).tensor, first if slices else tensor)
-        assert torch.equal(narrowed.gradient(tensor), first if makes else tensor)

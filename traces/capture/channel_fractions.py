@@ -78,7 +78,7 @@ class Narrowed:
         axis = channel_axis(tensor, self.axis)
         if tensor.dim() <= axis or tensor.shape[axis] == 1:
             return tensor.clone()
-        part = tensor.narrow(axis, 0, _part(tensor.shape[axis], self.fraction))
+        part = tensor.narrow(axis, 0, _whole(self.fraction * tensor.shape[axis]))
         return part.clone(memory_format=torch.contiguous_format)
 
 
@@ -86,11 +86,10 @@ class _Indivisible(Exception):
     """The channels do not divide."""
 
 
-def _part(channels: int, fraction: Fraction) -> int:
-    part = channels * fraction
-    if part.denominator != 1:
+def _whole(channels: Fraction) -> int:
+    if channels.denominator != 1:
         raise _Indivisible
-    return int(part)
+    return int(channels)
 
 
 def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tuple[Any, bool]:
@@ -102,25 +101,25 @@ def _narrow_call(step: TracedStep, geometry: Geometry, fraction: Fraction) -> tu
     match module:
         case nn.Conv1d() | nn.Conv2d() | nn.Conv3d():
             grouped = module.groups > 1
-            inputs = _part(module.in_channels, fraction) if grouped else module.in_channels
-            groups = _part(module.groups, fraction) if grouped else 1
-            channels = inputs, _part(module.out_channels, fraction)
+            inputs = _whole(fraction * module.in_channels) if grouped else module.in_channels
+            groups = _whole(fraction * module.groups) if grouped else 1
+            channels = inputs, _whole(fraction * module.out_channels)
             return _convolution_like(module, *channels, groups, module.bias is not None, like), grouped
         case _ if module is not None and is_transposed_linear(module):
-            return type(module)(_part(module.nf, fraction), module.nx).to(**like), False  # type: ignore[arg-type]
+            return type(module)(_whole(fraction * module.nf), module.nx).to(**like), False  # type: ignore[operator]
         case nn.Linear():
-            outputs = _part(module.out_features, fraction)
+            outputs = _whole(fraction * module.out_features)
             return nn.Linear(module.in_features, outputs, module.bias is not None, **like), False
         case nn.Embedding():
-            return nn.Embedding(module.num_embeddings, _part(module.embedding_dim, fraction), **like), False
+            return nn.Embedding(module.num_embeddings, _whole(fraction * module.embedding_dim), **like), False
         case nn.BatchNorm1d() | nn.BatchNorm2d() | nn.BatchNorm3d():
-            return type(module)(_part(module.num_features, fraction), module.eps, **like), True
+            return type(module)(_whole(fraction * module.num_features), module.eps, **like), True
         case Attention():
-            return Attention(_part(module.heads, fraction), module.causal), True
+            return Attention(_whole(fraction * module.heads), module.causal), True
         case Tokens() | Positions():
             places, width = module.positions.shape[-2:]
             places -= isinstance(module, Tokens)
-            return type(module)(_part(width, fraction), places).to(**like), True
+            return type(module)(_whole(fraction * width), places).to(**like), True
     if geometry.mixes_channels or (module is not None and next(module.parameters(), None) is not None):
         raise _Indivisible
     return step.call, True
@@ -135,12 +134,12 @@ def _reading_call(step: TracedStep, fraction: Fraction) -> nn.Module:
     like: dict[str, Any] = {"device": first.device, "dtype": first.dtype}
     match module:
         case nn.Linear():
-            return nn.Linear(_part(module.in_features, fraction), module.out_features, False, **like)
+            return nn.Linear(_whole(fraction * module.in_features), module.out_features, False, **like)
         case nn.Conv1d() | nn.Conv2d() | nn.Conv3d() if module.groups == 1:
-            channels = _part(module.in_channels, fraction), module.out_channels
+            channels = _whole(fraction * module.in_channels), module.out_channels
             return _convolution_like(module, *channels, 1, False, like)
         case _ if is_transposed_linear(module):
-            return type(module)(module.nf, _part(module.nx, fraction)).to(**like)  # type: ignore[arg-type]
+            return type(module)(module.nf, _whole(fraction * module.nx)).to(**like)  # type: ignore[operator]
     raise _Indivisible
 
 
