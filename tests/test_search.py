@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
-from math import exp
 from pathlib import Path
 from typing import Any
 
@@ -211,29 +210,6 @@ def test_annealing_knows_its_best_plan_after_every_change(first: float, gain: fl
     for best in islice(Annealing(profile, cluster, fixed=False, seed=0).rounds([start], score), 40):
         assert best is start if gain == 0 or len(asked) == 1 else best.score == asked[-1]
     assert len(asked) > 10
-
-
-def test_annealing_cools_from_two_hundredths_to_a_two_thousandth(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is 1 % worse is taken with the probability exp(-1 % / temperature): of 160 changes 18, 6, 1 and none."""
-    profile, cluster, rounds = chain([1.0]), flat_switch(4, WIRE), 200
-    start = Scored(plan=planned("model", profile, cluster, batch_size=8), score=1.0)
-    taken, scores = list[bool](), {start.plan.strategy: 1.0}
-
-    def change(_: Annealing, plan: Plan, others: Sequence[Plan]) -> Plan:
-        """Named by its number, so that what it starts from shows whether the one before was taken."""
-        taken.append(plan.strategy == f"{len(taken) - 1}")
-        scores[f"{len(taken) - 1}"] = 1.01 * scores[plan.strategy]
-        return replace(plan, strategy=f"{len(taken) - 1}")
-
-    monkeypatch.setattr(Annealing, "_changed", change)
-    annealing = Annealing(profile, cluster, fixed=False, seed=0).rounds([start], lambda plan: scores[plan.strategy])
-    for _ in islice(annealing, 160 * rounds):
-        pass
-    for quarter in range(4):
-        trials = range(40 * quarter, 40 * (quarter + 1))
-        likely = sum(exp(-0.01 / (0.02 * (0.0005 / 0.02) ** (trial / 160))) for trial in trials)
-        taken_then = sum(taken[160 * number + trial + 1] for number in range(rounds) for trial in trials if trial < 159)
-        assert taken_then / rounds == pytest.approx(likely, rel=0.1, abs=0.1)
 
 
 def test_annealing_keeps_what_is_better_than_the_best_of_all_strategies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from test_closed_forms import chain, star
 
 from partitioners._judge.judge import Judge
 from partitioners._stages.contiguous import StageCut, Stages
-from partitioners._stages.judged_stages import _with_assumed_links, judged_stages, stage_cuts
+from partitioners._stages.judged_stages import _STAGES, _with_assumed_links, judged_stages, stage_cuts
 from partitioners._stages.stage_bounds import chains, messages_seconds, step_bounds_s
 from partitioners._stages.stage_costs import Costs, measured_costs
 from partitioners._stages.stage_layout import stage_layout
@@ -300,6 +300,12 @@ def test_cuts_are_made_for_links_of_eight_tenths_of_a_gigabit_to_a_terabit() -> 
     )
     alone = replace(star(1), links=())
     assert list(_with_assumed_links(alone)) == [alone]
+
+
+def test_stages_are_tried_twice_of_each_doubling() -> None:
+    assert sorted({2**k for k in range(8)} | {3 * 2**k for k in range(6)}) == [*_STAGES]
+    cuts = stage_cuts(chain(9), star(9), StepSettings(batch_size=16), "gpipe", replicated=False)
+    assert {cut.groups for cut in cuts} == {1, 2, 3, 4, 6, 8}
 
 
 def test_cuts_of_a_deep_network_are_where_the_least_crosses_within_equal_parts_of_its_time() -> None:
