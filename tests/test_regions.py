@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from counted_volume import communication_volume
+from hypothesis import given
+from hypothesis import strategies as st
 from test_closed_forms import star
 
 from simulator.expert_routing import Routing
-from simulator.lowering.exchange.crossings import crossings_of, reads_of
+from simulator.lowering.exchange.crossings import _overlaps, crossings_of, reads_of
 from simulator.lowering.exchange.shard_regions import channel_bytes, reads, shards, split
 from simulator.lowering.parameters.replicas import replicas_of
 from simulator.lowering.sharded_model import ShardedModel
@@ -103,6 +106,21 @@ def test_concat_reads_each_input_where_it_stands() -> None:
     own = shards(layers[2], BATCH, (1, 4, 1, 1))
     assert reads(profile, layers[2], layers[0], own)[1] == [(0, 4), (4, 4), (4, 4), (4, 4)]
     assert reads(profile, layers[2], layers[1], own)[1] == [(0, 0), (0, 4), (4, 8), (8, 12)]
+
+
+@given(st.integers(1, 12), st.data())
+def test_overlaps_are_those_of_every_pair(extent: int, data: st.DataObject) -> None:
+    """Of parts of an axis and what others need of it, ascending, some of them nothing."""
+    own = split(extent, data.draw(st.integers(1, extent)))
+    count, bound = data.draw(st.integers(1, 4)), st.integers(0, extent)
+    lows, highs = (sorted(data.draw(st.lists(bound, min_size=count, max_size=count))) for _ in range(2))
+    needed = [(low, max(low, high)) for low, high in zip(lows, highs, strict=True)]
+    pairs = [
+        [i, j, max(a[0], b[0]), min(a[1], b[1])]
+        for (i, a), (j, b) in product(enumerate(own), enumerate(needed))
+        if max(a[0], b[0]) < min(a[1], b[1])
+    ]
+    assert _overlaps(tuple(own), tuple(needed)).tolist() == pairs
 
 
 def test_parameter_bytes_of_slots_add_up() -> None:

@@ -28,7 +28,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -82,7 +81,7 @@ def measure(
     for pair, rate in zip(pairs, rates, strict=True):
         rank.doing(f"messages between {pair[0]} and {pair[1]}")
         messages.append(_messages(rank, pair, sizes, rate))
-    slowest = min(rates, default=inf)
+    slowest = min(rates)
     times: dict[str, list[Any]] = {name: [] for name in collectives}
     for count in counts:
         group = dist.new_group(list(range(count)))

@@ -85,7 +85,7 @@ def _overlaps(own: tuple[Interval, ...], needed: tuple[Interval, ...]) -> Ints:
     """
     a, b = np.array(own), np.array(needed)
     begin, end = np.searchsorted(b[:, 1], a[:, 0], side="right"), np.searchsorted(b[:, 0], a[:, 1], side="left")
-    counts = np.maximum(end - begin, 0)
+    counts = end - begin
     i = np.repeat(np.arange(len(a)), counts)
     j = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
     rows = np.stack([i, j, np.maximum(a[i, 0], b[j, 0]), np.minimum(a[i, 1], b[j, 1])], axis=1)
