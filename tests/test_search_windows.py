@@ -6,17 +6,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import laws
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_inputs import clusters, plans, profiles
 from test_closed_forms import chain, star
 
 from partitioners._judge.judge import Judge
 from partitioners._search.judged_plan import Judged, LocalChange
+from partitioners._search.loads import LoadTables
 from partitioners._search.local_search import LocalSearch
-from partitioners._search.window_bounds import Window
+from partitioners._search.promises import promises_s
+from partitioners._search.window_bounds import Library, Window, window_of
+from simulator.cluster import Cluster
 from simulator.plan import Plan, Sharding
+from simulator.runtime import IDEAL
 from simulator.taskgraph import Floats
-from simulator.workload import Geometry
+from simulator.workload import Geometry, Profile
 
 Change = tuple[dict[int, int], float]
 
@@ -249,3 +257,29 @@ def test_numbers_of_micro_batches_that_are_known() -> None:
     assert search._known_counts == {12 * 2**k for k in range(8)} | {6, 3}
     assert search._counts(search._tables.of(whole()), search._known_counts) == [3, 6, 12, 24, 48]
     assert np.isclose(search._excess_of(5), search._excess[6])
+
+
+@settings(max_examples=laws.examples(30, 150), deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_without_sums_and_latency_the_bound_of_a_window_is_what_it_promises(
+    profile: Profile, cluster: Cluster, data: st.DataObject
+) -> None:
+    """For every number of micro-batches, whatever the window: nothing of a change is left out."""
+    layers = tuple(replace(layer, parameter_bytes=0, scaling=()) for layer in profile.layers)
+    profile = replace(profile, layers=layers)
+    cluster = replace(cluster, links=tuple(replace(link, latency_s=0.0) for link in cluster.links))
+    plan, other = (data.draw(plans(profile, cluster)) for _ in range(2))
+    other = replace(other, batch_size=plan.batch_size, microbatches=plan.microbatches)
+    tables = LoadTables(profile, cluster, IDEAL)
+    try:
+        here, numbers = tables.of(plan), tables.of(other).numbers
+    except ValueError:  # the other's cuts are finer than the batch of this one
+        return
+    order, counts = list(range(len(numbers))), [plan.microbatches, 2 * plan.microbatches]
+    library = Library(tables, plan, order)
+    library.add(tuple(numbers))
+    first = data.draw(st.integers(0, len(order) - 1))
+    window = window_of(tables.inputs, order, first, data.draw(st.integers(first + 1, len(order))))
+    for change, bound_s in library.bounds_s(here, window, counts, np.array([1.0, 1.25]), np.inf):
+        promised_s = promises_s(tables, tables.after(here, change), counts) * [1.0, 1.25]
+        assert bound_s == pytest.approx(promised_s.min(), rel=1e-9)
