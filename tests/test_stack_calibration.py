@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import astuple, replace
+from math import log
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from command_line import shardscope
 
 from partitioners._grids.calibration import (
     CONSTANTS,
+    Floats,
     MeasuredPlan,
     calibrated,
     constant_of,
@@ -76,6 +80,40 @@ def test_a_constant_on_a_bound_that_nobody_expects_is_named_and_so_is_one_that_s
         assert remarks_on(np.full(len(names), share), 0 * half) == tuple(f"{name}: on a bound" for name in unexpected)
     for share in (0.0011, 0.9989):
         assert remarks_on(np.full(len(names), share), 0 * half) == ()
+
+
+def test_what_a_fit_makes_little_and_how_it_says_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logarithms of predicted over measured, and a tenth for each width that a constant is off; from the stack's values
+    on, a thousandth within the bounds. Standard errors are those of residuals of LOSS_SCALE."""
+    low, high, expected, width = (np.array(each) for each in zip(*map(astuple, CONSTANTS.values()), strict=True))
+    span, half = high - low, width / (high - low) / 2
+    is_told = np.arange(len(half)) % 2 == 0
+    known = replace(NANOTRON, runtime=replace(NANOTRON.runtime, step_overhead_s=0.05, collective_check_s=0.0))
+    of_expected = with_constants(known, dict(zip(CONSTANTS, expected.tolist(), strict=True)))
+    plan = MeasuredPlan(card=TINY, grid=TrainingGrid(), step_s=1.0)
+    step_s = float(predicted_steps_s(of_expected, [plan], NODES)[0])
+
+    def fit(residuals: Callable[[Floats], Floats], start: Floats, **options: object) -> SimpleNamespace:
+        at_expected = residuals((expected - low) / span)
+        assert at_expected == pytest.approx([log(2.0), *[0.0] * len(low)], abs=1e-9)
+        wider = residuals((expected + 2 * width - low) / span)[1:]
+        assert wider == pytest.approx([0.2] * len(low))
+        current = [(constant_of(known, name) - a) / b for name, a, b in zip(CONSTANTS, low, span, strict=True)]
+        assert start.tolist() == pytest.approx([min(max(share, 0.001), 0.999) for share in current])
+        assert start[-1] == 0.001 and start[-2] == 0.999
+        assert options == {
+            "bounds": (0.0, 1.0), "loss": "cauchy", "f_scale": 0.05, "diff_step": 0.01, "xtol": 0.001, "ftol": 0.001,
+        }  # fmt: skip
+        return SimpleNamespace(x=(expected - low) / span, jac=np.diag(0.05 / (half * np.where(is_told, 0.69, 0.71))))
+
+    monkeypatch.setattr("scipy.optimize.least_squares", fit)
+    fitted = calibrated(known, [replace(plan, step_s=step_s / 2)], NODES)
+    assert [constant_of(fitted, name) for name in CONSTANTS] == pytest.approx(expected.tolist())
+    assert fitted.remarks == tuple(
+        f"{name}: hardly told by these steps"
+        for name, known_well in zip(CONSTANTS, is_told, strict=True)
+        if not known_well
+    )
 
 
 def test_constants_are_looked_for_where_the_page_says() -> None:
