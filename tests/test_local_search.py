@@ -243,7 +243,8 @@ def test_bounds_of_a_window_are_below_what_its_changes_promise(
 def test_windows_by_hand() -> None:
     """Powers of two below all, from every half of their length on, and what one of at most 24 places leaves before or
     after it; the longest first."""
-    assert windows(1) == [(0, 1)]
+    assert windows(1) == [(0, 1)] and windows(2) == [(0, 1), (1, 2)]
+    assert windows(3) == [(0, 2), (1, 3), (0, 1), (1, 2), (2, 3)]
     assert windows(4) == [(0, 3), (1, 4), (0, 2), (1, 3), (2, 4), (0, 1), (1, 2), (2, 3), (3, 4)]
     fives, fours, threes = [(0, 5), (1, 6)], [(0, 4), (2, 6)], [(0, 3), (3, 6)]
     assert windows(6) == [*fives, *fours, *threes, *((i, i + 2) for i in range(5)), *((i, i + 1) for i in range(6))]

@@ -19,7 +19,7 @@ from partitioners._search.judged_plan import Judged, LocalChange
 from partitioners._search.loads import LoadTables
 from partitioners._search.local_search import LocalSearch
 from partitioners._search.promises import promises_s
-from partitioners._search.window_bounds import Library, Window, window_of
+from partitioners._search.window_bounds import NONE, Library, Window, window_of
 from simulator.cluster import Cluster
 from simulator.plan import Plan, Sharding
 from simulator.runtime import IDEAL
@@ -257,6 +257,19 @@ def test_numbers_of_micro_batches_that_are_known() -> None:
     assert search._known_counts == {12 * 2**k for k in range(8)} | {6, 3}
     assert search._counts(search._tables.of(whole()), search._known_counts) == [3, 6, 12, 24, 48]
     assert np.isclose(search._excess_of(5), search._excess[6])
+
+
+def test_layers_that_cannot_be_placed_ask_for_nothing() -> None:
+    """Nor do messages to them, of which nobody knows how they are cut."""
+    _, search = searching(microbatches=False)
+    tables, plan = search._tables, whole()
+    sharding = tables.number(Sharding(devices=(1,)))
+    tables.number(Sharding(devices=(2,)))
+    known = tables.lookups
+    columns = Library(tables, plan, range(4))._columns_of((sharding, NONE, sharding, sharding))
+    assert tables.lookups - known == 3 + 2  # passes of three layers, messages of the last two
+    assert [bool(seconds.any()) for seconds in columns.passes_s] == [True, False, True, True]
+    assert not columns.links_s.any() and columns.alone_s[1] == 0.0 and not columns.sending_s.any()
 
 
 @settings(max_examples=laws.examples(30, 150), deadline=None)

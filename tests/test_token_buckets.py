@@ -13,10 +13,10 @@ from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.engine import ENGINES, engine_name, simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
-from simulator.network.token_buckets import depths_bytes, shaped
+from simulator.network.token_buckets import Shaped, depths_bytes, shaped
 from simulator.network.topologies import Wire, flat_switch
 from simulator.runtime import IDEAL, Runtime
-from simulator.taskgraph import Kind, Route, TaskGraph
+from simulator.taskgraph import Floats, Kind, Route, TaskGraph
 
 RATE, DEPTH, LATENCY_S = 1e6, 5e4, 1e-3
 SIZES = (1.0, 1e3, 1e4, 5e4, 1e5, 2e5, 4e5, 1e6)
@@ -103,3 +103,21 @@ def test_paced_bytes_are_those_beyond_the_tokens() -> None:
     assert finds.paced_bytes[graph.is_transfer] == pytest.approx([1.0, 29e3], rel=1e-3)
     assert finds.later_s[graph.is_transfer] == pytest.approx([0.0, 19e3 / RATE], rel=1e-3)
     assert not finds.later_s[~graph.is_transfer].any()
+
+
+@pytest.mark.parametrize(("changes", "looked", "last_s"), [(9, 3, 3e-3), (2, 3, 2e-3), (1, 2, 1e-3)])
+def test_a_step_is_simulated_again_three_times_at_most_and_while_tokens_change(
+    changes: int, looked: int, last_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round its only transfer lacks a millisecond more, but for the last rounds, which change nothing."""
+    cluster, graph, seen_s = shaped_pair(), messages((0.0, DEPTH, None)), list[float]()
+
+    def lacking(graph: TaskGraph, cluster: Cluster, start_s: Floats, end_s: Floats) -> Shaped:
+        seen_s.append(float((end_s - start_s)[graph.is_transfer][0]))
+        later_s = min(len(seen_s), changes) * 1e-3
+        return replace(shaped(graph, cluster, start_s, end_s), later_s=np.where(graph.is_transfer, later_s, 0.0))
+
+    monkeypatch.setattr("simulator.engine.shaped", lacking)
+    (lasted,) = lasted_s(graph, cluster, "reference")
+    before_s = [LATENCY_S + min(number, changes) * 1e-3 for number in range(looked)]
+    assert seen_s == pytest.approx(before_s) and lasted == pytest.approx(LATENCY_S + last_s)
