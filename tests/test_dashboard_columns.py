@@ -24,6 +24,7 @@ from dashboard.state.columns import (
     columns_of,
     effective_split,
 )
+from dashboard.state.device_groups import grid_of
 from simulator.plan import Plan, Sharding
 
 
@@ -150,3 +151,46 @@ def test_a_network_of_equal_layers_folds_into_one_column_of_all() -> None:
     fewer = columns_of(profile, plan, most=len(apart) - 1)
     assert sum(each.times for each in fewer) == len(apart) and len(fewer) < len(apart)
     assert [layer for each in fewer for layer in each.layers] == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "shape"),
+    [
+        (
+            Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)),
+            Sharding(degrees=(2, 2, 1, 1), devices=(4, 5, 6, 7)),
+            (2, 2, 2),
+        ),
+        (Sharding(degrees=(1, 2, 1, 1), devices=(0, 1)), Sharding(degrees=(1, 2, 1, 1), devices=(2, 3)), (2, 1, 2)),
+        (Sharding(devices=(0,)), Sharding(devices=(1,)), (2, 1, 1)),
+        (Sharding(devices=(0,)), Sharding(devices=(0,)), (1, 1, 1)),
+        (
+            Sharding(degrees=(4, 1, 1, 1), devices=(0, 1, 2, 3)),
+            Sharding(degrees=(1, 4, 1, 1), devices=(0, 1, 2, 3)),
+            (1, 4, 1),
+        ),
+        (
+            Sharding(degrees=(4, 1, 1, 1), devices=(0, 1, 2, 3)),
+            Sharding(degrees=(1, 4, 1, 1), devices=(4, 5, 6, 7)),
+            None,
+        ),
+        (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(devices=(2,)), None),
+        (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(degrees=(2, 1, 1, 1), devices=(1, 2)), None),
+        (Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 0)), Sharding(devices=(0,)), None),
+        (
+            Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 0)),
+            Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 0)),
+            None,
+        ),
+    ],
+)
+def test_a_plan_is_a_grid_where_its_stages_are_alike_and_apart(
+    first: Sharding, second: Sharding, shape: tuple[int, int, int] | None
+) -> None:
+    """Stages x replicas x what a replica's devices share; the most replicas that a layer of a stage has."""
+    profile = chain([1.0, 1.0])
+    grid = grid_of(profile, Plan(model="small", batch_size=8, placements={"a": first, "b": second}))
+    assert (grid and grid.devices.shape) == shape
+    if grid is not None:
+        assert [grid.stage_of(device) for device in (*first.devices[:1], *second.devices[:1])] == [0, shape[0] - 1]  # type: ignore[index]
+        assert grid.layers == (((0,), (1,)) if shape[0] == 2 else ((0, 1),))  # type: ignore[index]

@@ -19,6 +19,7 @@ from small_networks import branches, chain
 from partitioners import make_plan
 from partitioners._grids.grid_plan import grid_plan
 from simulator.cluster import Cluster, Link
+from simulator.collectives import CollectiveTask
 from simulator.engine.noise import Noise
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
@@ -29,6 +30,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
 from simulator.lowering.symmetry.equal_links import fits
 from simulator.lowering.symmetry.symmetries import symmetries_of
+from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.parameter_states import ParameterStates
@@ -347,6 +349,38 @@ def test_layers_that_ranks_copy_or_share_gather_in_turn() -> None:
         states=ParameterStates(stage=3, group=2), synchronisation=Synchronisation(bucket_bytes=0),
     )  # fmt: skip
     assert assert_same_report(profile, cluster, plan) == [4]
+
+
+def test_groups_that_do_not_do_the_same_are_no_joint_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two groups of two devices that sum their slices of states, one with another size, order, end or way."""
+    asked: list[tuple[Symmetry, list[CollectiveTask], tuple[int, ...]]] = []
+    as_one = Symmetry._as_one
+
+    def noted(symmetry: Symmetry, steps: list[CollectiveTask], own: tuple[int, ...]) -> CollectiveTask:
+        asked.append((symmetry, list(steps), own))
+        return as_one(symmetry, steps, own)
+
+    monkeypatch.setattr(Symmetry, "_as_one", noted)
+    profile, cluster = with_parameters(chain([3.0, 2.0])), two_tier(4, 4, FAST, SLOW)
+    step = StepSettings(batch_size=16, states=ParameterStates(stage=1, group=2))
+    assert lower_once(profile, make_plan("data", profile, cluster, step), cluster).model.symmetry is not None
+    symmetry, (first, second), own = next(each for each in asked if len(each[1]) == 2)
+    assert first.route is not None and second.route is not None
+    joint = as_one(symmetry, [first, second], own)
+    assert joint.route is not None and (joint.bytes, joint.route.copies) == (first.bytes, 2)
+    assert joint.route.pairs == first.route.pairs + second.route.pairs
+    for other in (
+        replace(second, bytes=2 * second.bytes),
+        replace(second, after=(*second.after, 9)),
+        replace(second, needs=() if second.needs else second.route.devices),
+        replace(second, delivers=() if second.delivers else second.route.devices),
+        replace(second, needs=second.route.devices[:1]),
+        replace(second, route=replace(second.route, rounds=second.route.rounds + 1)),
+        replace(second, route=None),
+        first,
+    ):
+        with pytest.raises(AsymmetryError):
+            as_one(symmetry, [first, other], own)
 
 
 def test_a_message_stands_for_those_of_all_replicas() -> None:
