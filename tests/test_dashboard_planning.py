@@ -1,0 +1,159 @@
+"""What a configuration makes of a cluster and a step, and what advice counts as better: by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import exp
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_networks import branches, chain
+
+from dashboard.state.advice import Advice, Move, _helps, _order, largest_loss, too_large
+from dashboard.state.configuration import Configuration
+from dashboard.state.measures import Share, Shares
+from dashboard.state.planning import (
+    batch_of,
+    batch_sizes,
+    build_plan,
+    changed_cluster,
+    microbatch_counts,
+    replicas,
+    tier_links,
+    usual_cluster,
+)
+from dashboard.state.simulating import Glance, Outcome, compute
+from dashboard.state.store import Store
+from simulator.language_models.training_stack import optimizer_state_of
+from simulator.network.catalogue import ClusterFile, read_cluster
+from simulator.plan import Plan, Sharding
+
+NOW = Configuration(profile="small@0", cluster="azure-v100-10g", strategy="data", devices=8)
+
+
+@pytest.mark.parametrize("tier", ["inter", "intra"])
+@pytest.mark.parametrize(("bandwidth", "latency"), [(2.0, 1.0), (1.0, 0.25), (0.5, 4.0)])
+def test_links_of_one_tier_are_changed_by_their_factors(tier: str, bandwidth: float, latency: float) -> None:
+    usual = usual_cluster(NOW, None)
+    assert usual == read_cluster("azure-v100-10g", devices=8) and {*tier_links(usual)} == {"inter", "intra"}
+    changes = {f"{tier}_bandwidth": bandwidth, f"{tier}_latency": latency}
+    changed = changed_cluster(usual, replace(NOW, **changes))  # type: ignore[arg-type]
+    first = {name: next(link for link in usual.links if link.tier == name) for name in ("inter", "intra")}
+    for before, after in zip(usual.links, changed.links, strict=True):
+        if before.tier != tier:
+            assert after == before
+            continue
+        assert after.nominal_bytes_per_s == pytest.approx(first[tier].nominal_bytes_per_s * bandwidth)
+        assert after.latency_s == pytest.approx(first[tier].latency_s * latency)
+    assert changed.devices == usual.devices
+
+
+def test_devices_are_as_fast_as_said_and_a_file_has_as_many_as_asked_for() -> None:
+    usual = usual_cluster(NOW, None)
+    assert changed_cluster(usual, NOW) is usual
+    assert {device.speed for device in changed_cluster(usual, replace(NOW, speed=1.5)).devices} == {1.5}
+    uploaded = ClusterFile.of(replace(usual, name="mine"))
+    few = usual_cluster(replace(NOW, devices=3), uploaded)
+    assert len(few.devices) == 3 and few.devices == usual.devices[:3]
+
+
+def test_replicas_are_what_degrees_leave_of_the_devices() -> None:
+    grid = replace(NOW, strategy="megatron", tensor=2, pipeline=2, context=1)
+    assert (replicas(NOW), replicas(grid), replicas(replace(grid, devices=24, context=3))) == (8, 2, 2)
+    assert replicas(replace(grid, devices=6)) == 0 and replicas(replace(NOW, strategy="pipeline")) == 1
+
+
+def test_batches_around_the_usual_one_by_hand() -> None:
+    """A quarter to four times the usual one, each a multiple of what replicas and micro-batches ask for."""
+    profile, now = chain([1.0, 2.0]), replace(NOW, devices=8, strategy="data")
+    usual = profile.batch_for(8)
+    assert batch_of(now, profile) == usual and batch_of(replace(now, batch_size=24), profile) == 24
+    sizes = batch_sizes(now, profile)
+    assert sizes == sorted({max(8, -(-usual * factor // 4 // 8) * 8) for factor in (1, 2, 4, 8, 16)})
+    assert batch_sizes(replace(now, microbatches=3), profile)[0] % 24 == 0
+    assert batch_sizes(replace(now, devices=1024, microbatches=65), profile) == []  # more than 65,536 samples
+    assert batch_sizes(replace(now, devices=1024, microbatches=64), profile)[0] == 65536
+
+
+def test_micro_batches_divide_the_batch_and_leave_replicas_a_sample() -> None:
+    profile, now = chain([1.0, 2.0]), replace(NOW, devices=4, batch_size=48)
+    assert microbatch_counts(now, profile) == [1, 2, 3, 4, 6, 8, 12]
+    assert microbatch_counts(replace(now, strategy="pipeline"), profile)[-2:] == [24, 48]
+    assert microbatch_counts(replace(now, strategy="pipeline", batch_size=4096), profile)[-1] == 1024
+    uneven = replace(now, strategy="megatron", tensor=3)
+    assert microbatch_counts(uneven, profile) == microbatch_counts(replace(now, strategy="pipeline"), profile)
+
+
+def test_a_plan_has_the_settings_that_are_of_use_to_its_strategy() -> None:
+    profile, cluster = branches(), usual_cluster(NOW, None)
+    set_to = replace(
+        NOW, batch_size=32, microbatches=2, schedule="gpipe", collective="tree", overlap=False, optimizer="adam",
+        zero_stage=2, shard_group=4,
+    )  # fmt: skip
+    plan = build_plan(set_to, profile, cluster)
+    assert (plan.batch_size, plan.synchronisation.collective, plan.synchronisation.overlap) == (32, "tree", False)
+    assert (plan.states.stage, plan.states.group, plan.optimizer_state) == (2, 4, 2.0)
+    assert build_plan(replace(set_to, optimizer="own"), profile, cluster).optimizer_state == optimizer_state_of(profile)
+    staged = build_plan(replace(set_to, strategy="pipeline"), profile, cluster)
+    assert (staged.microbatches, staged.schedule, staged.states.stage) == (2, "gpipe", 0)
+    assert build_plan(replace(set_to, strategy="pipeline", schedule="own"), profile, cluster).schedule == "1f1b"
+
+
+def glance(step_s: float, total_bytes: float = 0.0, fit: str = "fits") -> Glance:
+    plan = Plan(model="small", batch_size=8, placements={"a": Sharding(devices=(0,))})
+    return Glance(configuration=NOW, step_s=step_s, total_bytes=total_bytes, fit=fit, plan=plan)  # type: ignore[arg-type]
+
+
+def test_steps_within_half_a_percent_are_as_long_as_each_other() -> None:
+    """Then fewer bytes are better; what fits comes first."""
+    ranked = [glance(exp(0.002), 1.0), glance(1.0, 5.0), glance(exp(0.006), 0.0), glance(0.5, 0.0, "does not fit")]
+    assert sorted([ranked[k] for k in (3, 1, 2, 0)], key=_order) == ranked
+    assert _order(glance(1.0, 5.0))[1:] == (0, 5.0) and _order(glance(exp(0.0126)))[1] == 3
+    assert _order(glance(1.0))[0] is False and _order(glance(1.0, fit="does not fit"))[0] is True
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    store = Store({"small": branches()})
+    return compute(store.request(store.resolved(replace(store.default(), profile="small", strategy="data", devices=2))))
+
+
+def test_what_helps_is_half_a_percent_shorter_or_fits_at_last(outcome: Outcome) -> None:
+    assert outcome.report is not None and outcome.report.fits
+    step_s = outcome.report.step_s
+    assert _helps(glance(step_s * 0.9949), outcome) and not _helps(glance(step_s * 0.9951), outcome)
+    assert not _helps(glance(step_s / 2, fit="does not fit"), outcome)
+    assert _helps(glance(step_s * 9), replace(outcome, run=None))
+
+
+def test_the_largest_loss_is_more_than_half_a_percent_of_device_time(outcome: Outcome) -> None:
+    def of(*ratios: float) -> float | None:
+        total = tuple(Share(name=f"{k}", seconds=1.0, ratio=ratio, lost=k > 0) for k, ratio in enumerate(ratios))
+        seen: Any = SimpleNamespace(shares=Shares(total=total, devices=()))
+        loss = largest_loss(seen)
+        return loss.ratio if loss else None
+
+    assert (of(0.9, 0.04, 0.06), of(0.995, 0.005), of(0.9949, 0.0051), of(1.0)) == (0.06, None, 0.0051, None)
+    assert largest_loss(replace(outcome, run=None)) is None
+
+
+def test_without_a_run_or_a_cluster_nothing_is_made_of_them(outcome: Outcome) -> None:
+    assert outcome.flows is not None and outcome.shares is not None and outcome.interval is not None
+    for bare in (replace(outcome, run=None), replace(outcome, cluster=None)):
+        assert (bare.flows, bare.shares, bare.interval, bare.interval_s) == (None, None, None, None)
+
+
+def test_a_step_that_takes_five_seconds_is_not_simulated_again_but_for_a_search(outcome: Outcome) -> None:
+    searching = replace(outcome, configuration=replace(outcome.configuration, strategy="hypergraph"))
+    assert [too_large(replace(outcome, took_s=took_s)) for took_s in (5.0, 5.1)] == [False, True]
+    assert not too_large(replace(searching, took_s=60.0)) and not too_large(replace(outcome, took_s=60.0, run=None))
+
+
+def test_two_settings_are_offered_and_one_change_of_the_hardware() -> None:
+    pairs = [
+        (Move(words=f"{number}", configuration=NOW, hardware=hardware), glance(1.0))
+        for number, hardware in enumerate((True, False, True, False, False))
+    ]
+    advice = Advice(loss=None, helpful=tuple(pairs), settings=3)
+    assert [move.words for move, _ in advice.offered] == ["1", "3", "0"]
