@@ -245,7 +245,7 @@ def effective_split(sharding: Sharding) -> Split:
 def _merged(table: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, list[float]]:
     """The rows of `table` in ascending order, equal ones once, with the sums of their shares."""
     rows, which = np.unique(table, axis=0, return_inverse=True)
-    return rows, np.bincount(which.reshape(-1), weights=shares).tolist()
+    return rows, np.bincount(which.ravel(), weights=shares).tolist()
 
 
 def _words(degrees: Mapping[str, int], cells: tuple[tuple[int, ...], ...]) -> str:

@@ -123,7 +123,7 @@ def _edges(graph: TaskGraph, profile: Profile, payload: Floats) -> tuple[Ints, I
     other = np.concatenate([other, _first_readers(profile)[graph.layer[alone]]])
     numbers, which = np.unique(graph.layer[message] * layers + other, return_inverse=True)
     sums = np.zeros((len(numbers), 2))
-    np.add.at(sums, which.reshape(-1), share)
+    np.add.at(sums, which.ravel(), share)
     return numbers // layers, numbers % layers, sums
 
 

@@ -30,7 +30,7 @@ def promises_s(tables: LoadTables, loads: PlanLoads, counts: Sequence[int]) -> F
         exposed_s = np.maximum((late_s[:, None] - behind).max(axis=0), 0.0)
     chain_s = reached_s * scale + fixed_s
     steps_s = steps_of_loads(loads.passes_s[None], loads.links_s[None], chain_s, exposed_s, loads.base, counts)
-    return steps_s.reshape(-1)
+    return steps_s.ravel()
 
 
 def steps_of_loads(

@@ -138,5 +138,5 @@ def _sums_seconds(rings: Rings, over: Paths, shape: tuple[int, ...]) -> Floats:
     latency_s = np.maximum.reduceat(over.delay_s, rings.first_way)
     sums_s = np.zeros(shape)
     of = rings.ring
-    sums_s.reshape(-1)[rings.cell] = ring_s(rings.members[of], slowest[of], latency_s[of], rings.sent_bytes)
+    sums_s.ravel()[rings.cell] = ring_s(rings.members[of], slowest[of], latency_s[of], rings.sent_bytes)
     return sums_s

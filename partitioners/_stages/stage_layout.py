@@ -43,7 +43,7 @@ class Groups:
         join: exact in any order, such as the least or the most.
         """
         joined = np.zeros(self.shape)
-        joined.reshape(-1)[self.cell] = join.reduceat(values.reshape(-1)[self.entry], self.first)
+        joined.ravel()[self.cell] = join.reduceat(values.ravel()[self.entry], self.first)
         return joined
 
 
@@ -161,7 +161,7 @@ def _first_devices(layers: int, cuts: Sequence[StageCut]) -> Ints:
 def _groups(device: Ints) -> Groups:
     """By the first device of each layer's group, shape (K, L)."""
     shape = len(device), int(device.max()) + 1
-    cell = (np.arange(len(device))[:, None] * shape[1] + device).T.reshape(-1)  # of each entry of (L, K)
+    cell = (np.arange(len(device))[:, None] * shape[1] + device).T.ravel()  # of each entry of (L, K)
     entry = np.argsort(cell, kind="stable")
     occupied, first = np.unique(cell[entry], return_index=True)
     return Groups(entry=entry, first=first, cell=occupied, shape=shape)
@@ -178,7 +178,7 @@ def _pass_seconds(profile: Profile, samples: Ints) -> tuple[Floats, Floats]:
     """(forward_s, backward_s) of every layer with so many samples, shape (K, L) each."""
     sizes, which = np.unique(samples, return_inverse=True)
     table = np.array([layer_seconds(profile, size) for size in sizes.tolist()])  # (sizes, L, 2)
-    seconds = table[which.reshape(-1)]  # (K, L, 2)
+    seconds = table[which.ravel()]  # (K, L, 2)
     return seconds[..., 0], seconds[..., 1]
 
 

@@ -209,7 +209,7 @@ def _demand(graph: TaskGraph, cluster: Cluster, over: Paths) -> Demand:
         curved = np.flatnonzero(contends & (np.append(over.measured, False) & ~timed)[route])
         sizes, which = np.unique(np.stack([route[curved], graph.bytes[curved]]), axis=1, return_inverse=True)
         seconds = [_curve_s(graph.routes[int(r)], size, cluster) for r, size in sizes.T.tolist()]
-        work[curved] = np.array(seconds)[which.reshape(-1)] * over.rate_bytes_per_s[route[curved]]
+        work[curved] = np.array(seconds)[which.ravel()] * over.rate_bytes_per_s[route[curved]]
         delay_s[curved] = 0.0
     return Demand(delay_s=delay_s, work=work, contends=contends)
 

@@ -75,7 +75,7 @@ def summed_pairs(pairs: Pairs, devices: int) -> Pairs:
     stand."""
     source, target, size_bytes = pairs
     numbers, which = np.unique(source * devices + target, return_inverse=True)
-    return numbers // devices, numbers % devices, _sums(which.reshape(-1), size_bytes, len(numbers))
+    return numbers // devices, numbers % devices, _sums(which.ravel(), size_bytes, len(numbers))
 
 
 def joined_pairs(parts: Iterable[Pairs]) -> Pairs:

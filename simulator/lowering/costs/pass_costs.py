@@ -32,7 +32,7 @@ def _sizes(*axes: tuple[Interval, ...]) -> tuple[list[int], Ints]:
     """The different sizes of parts along some axes together, and which of them each part has, shape (parts,)."""
     lengths = reduce(np.multiply.outer, map(_lengths, axes)).ravel()  # the last axis goes round first
     sizes, which = np.unique(lengths, return_inverse=True)
-    return sizes.tolist(), which.reshape(-1)
+    return sizes.tolist(), which.ravel()
 
 
 def shard_elements(layer: Layer, intervals: Intervals, sharding: Sharding) -> Floats:

@@ -53,7 +53,7 @@ def _every_pair_alike(moves: Moves, members: Ints) -> bool:
     numbers = moves.numbers
     source, target = ends[:, numbers]
     pairs, which = np.unique(source * (members[-1] + 1) + target, return_inverse=True)
-    elements = np.bincount(which.reshape(-1), weights=moves.elements[numbers])
+    elements = np.bincount(which.ravel(), weights=moves.elements[numbers])
     return len(pairs) == len(members) * (len(members) - 1) and _alike(elements)
 
 

@@ -180,4 +180,4 @@ def _by_device(rows: Ints) -> Ints:
     """Rows (group, device, task) with those of a group and device together, in the order in which these first stand."""
     keys = rows[:, 0] * (rows[:, 1].max(initial=0) + 1) + rows[:, 1]
     _, first, which = np.unique(keys, return_index=True, return_inverse=True)
-    return rows[np.argsort(first[which.reshape(-1)], kind="stable")]
+    return rows[np.argsort(first[which.ravel()], kind="stable")]

@@ -78,7 +78,7 @@ def _speed_classes(pace: Floats) -> Ints:
     if (pace == pace[0]).all():
         return np.zeros(len(pace), dtype=np.int64)
     _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[number.reshape(-1)]
+    return np.argsort(np.argsort(first))[number.ravel()]
 
 
 def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
@@ -86,7 +86,7 @@ def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
     shards = np.concatenate([shards_of(sharding, replicas) for sharding in placements], axis=1)
     _, first, which = np.unique(shards[0], return_index=True, return_inverse=True)
     images = shards[:, first]  # (replicas, devices of one)
-    if (images[:, which.reshape(-1)] != shards).any() or len(distinct(images)) < images.size:
+    if (images[:, which.ravel()] != shards).any() or len(distinct(images)) < images.size:
         return None
     return images
 

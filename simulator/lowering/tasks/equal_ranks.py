@@ -94,10 +94,10 @@ def _classes(builder: GraphBuilder, first: Ints, ranks: Ints) -> Ints:
     columns: list[npt.NDArray[np.float64]] = [builder.column(name)[transfers].astype(float) for name in _OF_TRANSFERS]
     receiver = np.append(first, -1)[device[transfers]]
     rows = np.stack([shape[route[transfers]].astype(float), receiver.astype(float), *columns])
-    which = np.unique(rows, axis=1, return_inverse=True)[1].reshape(-1)
+    which = np.unique(rows, axis=1, return_inverse=True)[1].ravel()
     times = _times_before(which * len(shape) + route[transfers])
     _, lowest, which = np.unique(which + len(which) * times, return_index=True, return_inverse=True)
-    stands[transfers] = transfers[lowest[which.reshape(-1)]]
+    stands[transfers] = transfers[lowest[which.ravel()]]
     own = device[transfers[lowest]]
     _require((own == np.append(first, -1)[own]).all())
     _require_each_device_once(builder, stands, first, ranks)

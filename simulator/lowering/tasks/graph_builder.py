@@ -195,4 +195,4 @@ def _repeated(column: npt.NDArray[Any], times: int) -> npt.NDArray[Any]:
     """A column so many times, one after the other."""
     rows: npt.NDArray[Any] = np.empty((times, len(column)), dtype=column.dtype)
     rows[...] = column
-    return rows.reshape(-1)
+    return rows.ravel()
