@@ -1,0 +1,283 @@
+"""How long rankings and sweeps go on, what of them is kept and when they tell of themselves: on clocks of the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from small_networks import branches, switched
+
+from dashboard.state import plans as plans_module
+from dashboard.state import sweeps as sweeps_module
+from dashboard.state.configuration import Configuration
+from dashboard.state.plans import Plans, Ranked, _choices, _follow, _ordered, _RankingJob, asked, rank
+from dashboard.state.store import Store
+from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, _watch
+from dashboard.state.worker_process import NotStartedError
+from simulator.errors import InputError
+
+NOW = Configuration(profile="small@0", cluster="cpu-1g", strategy="data", devices=2)
+
+
+class Clock:
+    """Waiting takes so long, and may do something else."""
+
+    def __init__(self, step_s: float) -> None:
+        self.now_s, self.step_s, self.waits = 0.0, step_s, 0
+        self.then: Callable[[], object] = lambda: None
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def wait(self, within_s: float) -> bool:
+        self.now_s += self.step_s
+        self.waits += 1
+        self.then()
+        return self.waits > 99
+
+
+def sweep_of(number: int = 1, **fields: Any) -> Sweep:
+    points: Any = None
+    return Sweep(number=number, swept=("devices",), points=points, **{"seen_s": 0.0, **fields})
+
+
+def watched(sweep: Sweep, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether its processes were ended."""
+    ended: list[bool] = []
+    engine: Any = SimpleNamespace(end=lambda: ended.append(True))
+    over: Any = clock
+    monkeypatch.setattr(sweeps_module, "time", clock)
+    _watch(sweep, engine, over)
+    return bool(ended)
+
+
+def test_a_sweep_that_nobody_asks_for_is_paused_after_twenty_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, clock = sweep_of(), Clock(10.0)
+    assert watched(sweep, clock, monkeypatch) and (sweep.left, clock.now_s) == (PAUSED, 30.0)
+
+
+def test_a_sweep_is_paused_after_a_quarter_of_an_hour_whoever_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, clock = sweep_of(), Clock(300.0)
+    clock.then = lambda: setattr(sweep, "seen_s", clock.now_s)
+    assert watched(sweep, clock, monkeypatch) and (sweep.left, clock.now_s) == (PAUSED, 1200.0)
+
+
+def test_a_cancelled_sweep_ends_at_once_and_stays_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, clock = sweep_of(), Clock(10.0)
+    clock.then = lambda: setattr(sweep, "left", CANCELLED)
+    assert watched(sweep, clock, monkeypatch) and (sweep.left, clock.now_s) == (CANCELLED, 10.0)
+    late = sweep_of(left=CANCELLED)
+    assert watched(late, Clock(1000.0), monkeypatch) and late.left == CANCELLED
+
+
+def test_a_sweep_that_is_over_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep, clock = sweep_of(), Clock(0.1)
+    assert not watched(sweep, clock, monkeypatch) and sweep.left == "" and clock.waits == 100
+
+
+@pytest.fixture
+def sweeps(monkeypatch: pytest.MonkeyPatch) -> Sweeps:
+    """Of which none begins."""
+    made = Sweeps(Store({"small": branches()}))
+    monkeypatch.setattr(made, "_points", lambda base, strategies, values: None)
+    monkeypatch.setattr(made, "_begin", lambda sweep: None)
+    return made
+
+
+def test_the_latest_sweeps_are_kept_and_all_that_run(sweeps: Sweeps) -> None:
+    """Eight, and those beside them that are not over."""
+    first = sweeps.start(NOW, ["data"], {"devices": "1, 2"})
+    assert (first, sweeps.get(first).swept) == (1, ("devices",))  # type: ignore[union-attr]
+    for _ in range(9):
+        number = sweeps.start(NOW, ["data", "owt"], {"devices": "1, 2"})
+        done = sweeps.get(number)
+        assert done is not None and done.swept == ("strategy", "devices")
+        done.state = DONE
+    assert sweeps.get(None) is None
+    assert [number for number in range(1, 12) if sweeps.get(number)] == [1, 4, 5, 6, 7, 8, 9, 10]
+    assert sweeps.start(NOW, ["data"], {"devices": "1, 2"}) == 11
+    assert [number for number in range(1, 12) if sweeps.get(number)] == [1, 5, 6, 7, 8, 9, 10, 11]
+
+
+def test_cancelled_and_paused_sweeps_go_on(sweeps: Sweeps, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    number = sweeps.start(NOW, ["data"], {"devices": "1, 2"})
+    monkeypatch.setattr(sweeps, "_begin", lambda sweep: begun.append(sweep.number))
+    sweep = sweeps.get(number)
+    assert sweep is not None
+    sweeps.cancel(number)
+    assert sweep.left == CANCELLED
+    for state, goes_on in ((RUNNING, False), (DONE, False), (CANCELLED, True), (PAUSED, True)):
+        sweep.state, sweep.left, sweep.reason = state, state, "why"
+        begun.clear()
+        sweeps.resume(number)
+        assert begun == [number] * goes_on
+        if goes_on:
+            assert (sweep.state, sweep.left, sweep.reason) == (RUNNING, "", "")
+    sweeps.cancel(99)
+    sweeps.resume(99)
+
+
+def test_a_ranking_is_told_of_every_four_tenths_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, sent = Clock(0.0), list[Any]()
+    pipe: Any = SimpleNamespace(send=sent.append)
+    request: Any = None
+
+    def ranked(request: object, tell: Callable[[Callable[[], Ranked]], None]) -> Ranked:
+        for now_s in (0.375, 0.5, 0.875, 1.0, 1.375, 1.5):
+            clock.now_s = now_s
+            tell(lambda now_s=now_s: Ranked(words=f"{now_s}"))  # type: ignore[misc]
+        return Ranked(words="last", over=True)
+
+    monkeypatch.setattr(plans_module, "time", clock)
+    monkeypatch.setattr(plans_module, "ranked_plans", ranked)
+    assert rank(request, pipe) == ("ranked", Ranked(words="last", over=True))
+    assert sent == [("so far", Ranked(words=f"{now_s}")) for now_s in (0.5, 1.0, 1.5)]
+
+    def refused(request: object, tell: object) -> Ranked:
+        raise InputError("no such grid")
+
+    monkeypatch.setattr(plans_module, "ranked_plans", refused)
+    assert rank(request, pipe) == ("failed", "no such grid")
+
+
+def test_those_that_run_come_first_by_their_steps_and_fewer_stages_of_zero() -> None:
+    rows = [
+        {"fits": fits, "step_s": step_s, "zero_stage": stage, "name": name}
+        for name, fits, step_s, stage in (
+            ("d", False, 0.5, 0),
+            ("b", True, 1.0, 3),
+            ("a", True, 1.0, 1),
+            ("c", True, 2.0, 0),
+        )
+    ]
+    assert [(row["name"], row["number"]) for row in _ordered(rows)] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+
+
+def test_choices_are_simulated_until_time_is_over_but_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 10 s of 25; one that is refused is no plan."""
+    clock, announced = Clock(0.0), list[Ranked]()
+    monkeypatch.setattr(plans_module, "time", clock)
+
+    def plan(number: int) -> Any:
+        clock.now_s += 10.0
+        if number == 1:
+            raise InputError("refused")
+        return number
+
+    def choice(number: int) -> Any:
+        return SimpleNamespace(plan=lambda profile, cluster: plan(number))
+
+    monkeypatch.setattr(plans_module, "_tried", lambda *_: [choice(number) for number in range(6)])
+    monkeypatch.setattr(plans_module, "step_report", lambda *_, **more: None)
+    monkeypatch.setattr(plans_module, "expected_interval", lambda *_: None)
+    monkeypatch.setattr(
+        plans_module, "_choice_row", lambda now, choice, plan, *_: {"fits": True, "step_s": 9.0 - plan, "zero_stage": 0}
+    )
+    store = Store({"small": branches()})
+    request = store.request(store.resolved(replace(store.default(), profile="small")))
+    ranked = _choices(request, switched([1.0]), 25.0, lambda so_far: announced.append(so_far()))
+    assert ranked.over and ranked.words == "2 plans simulated; time ran out before 3 others"
+    assert [row["step_s"] for row in ranked.rows] == [7.0, 9.0]
+    assert [each.words for each in announced] == ["1 plans simulated so far", "2 plans simulated so far"]
+    clock.now_s = 100.0
+    assert len(_choices(request, switched([1.0]), 25.0, lambda so_far: None).rows) == 1
+
+
+def test_two_configurations_that_differ_in_what_a_ranking_chooses_have_one() -> None:
+    changed = replace(
+        NOW,
+        strategy="pipeline",
+        microbatches=4,
+        schedule="gpipe",
+        zero_stage=2,
+        tensor=2,
+        pipeline=2,
+        chunks=2,
+        plan="x",
+    )
+    assert asked(changed) == asked(NOW) == NOW and asked(replace(NOW, batch_size=8)) != asked(NOW)
+
+
+def test_the_latest_rankings_are_kept_and_those_without_an_answer_begin_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[_RankingJob] = []
+    thread: Any = lambda target, args, daemon: SimpleNamespace(start=lambda: begun.append(args[0]))  # noqa: E731
+    monkeypatch.setattr(plans_module, "threading", SimpleNamespace(Thread=thread))
+    store = Store({"small": branches()})
+    plans, now = Plans.__new__(Plans), store.resolved(replace(store.default(), profile="small"))
+    plans._store, plans._jobs, plans._lock = store, {}, __import__("threading").Lock()
+    assert plans.ask(now) is plans.ask(replace(now, strategy="pipeline")) and len(begun) == 1
+    first = begun[0]
+    for ranked, anew in (
+        (Ranked(rows=({},)), False),
+        (Ranked(rows=({},), over=True), False),
+        (Ranked(over=True, failed=True), False),
+        (Ranked(over=True), True),
+    ):
+        first.ranked = ranked
+        begun.clear()
+        plans.ask(now)
+        assert bool(begun) is anew
+    for batch_size in range(2, 10):
+        plans.ask(replace(now, batch_size=batch_size))
+    assert len(plans._jobs) == 8 and begun[0].seen_s == -20.0 and begun[1].seen_s > 0
+
+
+class Process:
+    """In place of a worker process: words at times, and whether it was ended."""
+
+    def __init__(self, clock: Clock, words: Iterator[tuple[str, Any]]) -> None:
+        self.clock, self.words, self.pipe, self.killed, self.sent = clock, words, self, False, list[Any]()
+        self.looks = 0
+
+    def started(self, within_s: float) -> bool:
+        self.looks += 1
+        return self.looks > 2
+
+    def send(self, request: Any) -> None:
+        self.sent.append(request)
+
+    def poll(self, within_s: float) -> bool:
+        self.clock.wait(within_s)
+        return self.clock.waits % 2 == 0
+
+    def receive(self) -> tuple[str, Any]:
+        return next(self.words)
+
+    def kill(self) -> None:
+        self.killed = True
+
+
+@pytest.mark.parametrize(
+    ("step_s", "words", "ranked"),
+    [
+        (1.0, [("so far", Ranked(words="a")), ("ranked", Ranked(words="b", over=True))], Ranked(words="b", over=True)),
+        (1.0, [("failed", "why")], Ranked(words="why", over=True, failed=True)),
+        (5.0, [("so far", Ranked(words="a", rows=({},)))] * 3, Ranked(words="a", over=True)),
+    ],
+)
+def test_a_ranking_is_followed_until_it_is_over_or_nobody_asks(
+    step_s: float, words: list[tuple[str, Any]], ranked: Ranked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For 20 s; what was ended so has no rows, so that it begins anew."""
+    clock, request = Clock(step_s), SimpleNamespace()
+    process: Any = Process(clock, iter(words))
+    monkeypatch.setattr(plans_module, "time", clock)
+    monkeypatch.setattr(plans_module, "WorkerProcess", lambda *_: process)
+    job, any_request = _RankingJob(seen_s=0.0), request
+    _follow(job, any_request)  # type: ignore[arg-type]
+    assert job.ranked == ranked and process.killed and process.sent == [request] and process.looks == 3
+    assert clock.now_s == (20.0 if step_s == 5.0 else 2.0 * len(words))
+
+
+def test_a_ranking_whose_process_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise NotStartedError("no room")
+
+    monkeypatch.setattr(plans_module, "WorkerProcess", refused)
+    job, request = _RankingJob(), SimpleNamespace()
+    _follow(job, request)  # type: ignore[arg-type]
+    assert job.ranked == Ranked(words="ended by the machine (no room)", over=True, failed=True)
