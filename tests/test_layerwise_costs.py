@@ -25,7 +25,7 @@ from simulator.cluster import Cluster, Device, Link
 from simulator.collectives.ring import ring
 from simulator.curve import Curve
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.plan import Partition
+from simulator.plan import Partition, Sharding
 from simulator.run import step_seconds
 from simulator.workload import Profile
 
@@ -90,6 +90,28 @@ def test_microbatches_multiply_transfers_but_not_synchronisation() -> None:
     assert quartered.received_bytes[0, 1] == pytest.approx(4 * whole.received_bytes[0, 1])
     assert quartered.compute_s[0] == pytest.approx(4 * whole.compute_s[0])
     assert quartered.synchronise_s[1] == pytest.approx(whole.synchronise_s[1])
+
+
+@settings(max_examples=laws.examples(25, 100), deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_layers_compute_and_hold_what_their_shards_do(profile: Profile, cluster: Cluster, data: st.DataObject) -> None:
+    """Of whichever cut: the slowest shard each way, and the bytes of the one that has most."""
+    step = settings_of(4)
+    tables = cost_tables(profile, cluster, step)
+    speeds = np.array(cluster.speeds)
+    for position, layer in enumerate(profile.layers):
+        number = data.draw(st.integers(0, len(tables.configurations[position]) - 1))
+        degrees = tables.configurations[position][number]
+        placements = {other.name: Sharding(devices=(0,)) for other in profile.layers}
+        placements[layer.name] = sharding_of(degrees)
+        model = ShardedModel(profile, step.plan(profile, Partition(placements=placements)))
+        seconds = model.pass_seconds(position) / speeds[list(sharding_of(degrees).devices)]
+        assert tables.compute_s[position][number] == pytest.approx(seconds.max(axis=1).sum())
+        extents = [-(-extent // degree) for extent, degree in zip((4, *layer.output_shape), degrees, strict=True)]
+        share = extents[1] / layer.channels
+        saved = layer.saved_bytes / profile.batch_size * prod(extents) / prod(layer.output_shape)
+        states = layer.parameter_bytes * (2 + step.optimizer_state) * share
+        assert tables.held_bytes[position][number] == pytest.approx(states + saved)
 
 
 @settings(max_examples=laws.examples(15, 40), deadline=None)

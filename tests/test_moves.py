@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from math import prod
 
 import laws
 import numpy as np
@@ -14,7 +16,7 @@ from test_experts import expert_parallel, mixture
 
 from simulator.cluster import Cluster
 from simulator.expert_routing import Routing
-from simulator.lowering.exchange.exchange_pieces import pieces_of
+from simulator.lowering.exchange.exchange_pieces import Piece, _between, pieces_of
 from simulator.lowering.exchange.moves import Moves, _by_device
 from simulator.lowering.exchange.reshard import groups_of
 from simulator.lowering.sharded_model import ShardedModel
@@ -69,3 +71,40 @@ def test_rows_of_a_device_stand_together_where_its_first_stands(pairs: list[tupl
     rows = np.array([(*pair, task) for task, pair in enumerate(pairs)], dtype=np.int64).reshape(-1, 3)
     expected = [row for pair in dict.fromkeys(pairs) for row in rows.tolist() if tuple(row[:2]) == pair]
     assert _by_device(rows).tolist() == expected
+
+
+@st.composite
+def apart(draw: st.DrawFn) -> tuple[tuple[int, int], ...]:
+    """Intervals that do not touch, ascending."""
+    ends = sorted(draw(st.sets(st.integers(0, 20), min_size=2, max_size=8)))
+    return tuple(zip(ends[::2], ends[1::2], strict=False))
+
+
+def elements(intervals: Sequence[tuple[int, int]]) -> list[int]:
+    return [element for low, high in intervals for element in range(low, high)]
+
+
+@given(apart(), st.data())
+def test_elements_from_one_to_another_of_intervals(intervals: tuple[tuple[int, int], ...], data: st.DataObject) -> None:
+    every = elements(intervals)
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(every))] * 2)))
+    held = _between(intervals, first, last)
+    assert elements(held) == every[first:last] and all(low < high for low, high in held)
+
+
+@given(st.tuples(*[apart()] * 4), st.integers(1, 7), st.sampled_from([1, 0.5]))
+def test_a_piece_is_cut_along_its_longest_axis_into_parts_as_equal_as_can_be(
+    cell: tuple[tuple[tuple[int, int], ...], ...], count: int, times: float
+) -> None:
+    """Of whole elements whole numbers; of tokens that come half of the time half of them."""
+    extents = [len(elements(intervals)) for intervals in cell]
+    axis = extents.index(max(extents))
+    whole = prod(extents) if times == 1 else prod(extents) * times
+    parts = Piece(whole, 3, (), (), cell, times != 1).parts(count)
+    assert [element for part in parts for element in elements(part.cell[axis])] == elements(cell[axis])
+    sizes = [len(elements(part.cell[axis])) for part in parts]
+    assert len(parts) == count and max(sizes) - min(sizes) <= 1
+    for part, size in zip(parts, sizes, strict=True):
+        assert part.elements == whole * size / extents[axis] and isinstance(part.elements, type(whole))
+        assert part.cell[:axis] == cell[:axis] and part.cell[axis + 1 :] == cell[axis + 1 :]
+        assert (part.box, part.visits) == (3, times != 1)
