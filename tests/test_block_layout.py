@@ -10,7 +10,7 @@ from test_closed_forms import star
 from test_megatron import CARD, PROFILE, STACK, settings
 
 from partitioners import plan_of as make_plan
-from partitioners._stages.block_layout import named_blocks
+from partitioners._stages.block_layout import _written_out, named_blocks
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.language_models.card_files import read_card
@@ -143,6 +143,12 @@ def test_a_stage_without_layers_idles() -> None:
 )
 def test_layouts_in_megatrons_notation(notation: str, blocks: list[int]) -> None:
     assert named_blocks(notation) == blocks
+
+
+@pytest.mark.parametrize(("letters", "end"), [(99_996, "tL"), (99_997, "tL*1")])
+def test_a_notation_is_written_out_up_to_a_hundred_thousand_letters(letters: int, end: str) -> None:
+    """What is longer by then stays as it is, whatever it would come to."""
+    assert _written_out("x" * letters + "t*1,L*1") == "x" * letters + end
 
 
 def test_a_layout_by_stage_names_the_chunks_of_a_device_too() -> None:

@@ -13,6 +13,7 @@ from small_networks import branches, chain
 from dashboard.state.advice import Advice, Move, _helps, _order, largest_loss, too_large
 from dashboard.state.configuration import Configuration
 from dashboard.state.measures import Share, Shares
+from dashboard.state.opening import _steps_s
 from dashboard.state.planning import (
     batch_of,
     batch_sizes,
@@ -23,11 +24,13 @@ from dashboard.state.planning import (
     tier_links,
     usual_cluster,
 )
-from dashboard.state.simulating import Glance, Outcome, compute
+from dashboard.state.simulating import Glance, Outcome, compute, glance_of
 from dashboard.state.store import Store
+from simulator.errors import InputError
 from simulator.language_models.training_stack import optimizer_state_of
 from simulator.network.catalogue import ClusterFile, read_cluster
 from simulator.plan import Plan, Sharding
+from simulator.readers._log import RunLog
 
 NOW = Configuration(profile="small@0", cluster="azure-v100-10g", strategy="data", devices=8)
 
@@ -157,3 +160,43 @@ def test_two_settings_are_offered_and_one_change_of_the_hardware() -> None:
     ]
     advice = Advice(loss=None, helpful=tuple(pairs), settings=3)
     assert [move.words for move, _ in advice.offered] == ["1", "3", "0"]
+
+
+@pytest.mark.parametrize("strategy", ["data", "pipeline"])
+def test_a_glance_has_the_figures_of_its_outcome(strategy: str) -> None:
+    """Of the fullest device its memory, and how many devices compute; without a run the reason alone."""
+    store = Store({"small": branches()})
+    now = replace(store.default(), profile="small", strategy=strategy, devices=2, cluster="azure-v100-10g")
+    seen = compute(store.request(store.resolved(now)))
+    assert seen.run is not None and seen.flows is not None
+    report, figures = seen.run.report, glance_of(seen)
+    peak, memory = max((device.peak_memory_bytes, device.memory_bytes) for device in report.devices)
+    assert (figures.peak_memory_bytes, figures.memory_bytes) == (peak, memory)
+    assert figures.computing == sum(1 for device in report.devices if device.compute_s)
+    assert (figures.step_s, figures.load_balance_ratio) == (report.step_s, report.load_balance_ratio)
+    assert (figures.total_bytes, figures.between_bytes) == (report.communication_bytes.total, seen.flows.between_bytes)
+    assert (figures.fit, figures.reason, figures.bottleneck) == (report.fit, report.verdict, str(report.bottleneck))
+    assert (figures.plan, figures.microbatches, figures.interval_s) == (
+        seen.run.plan,
+        report.microbatches,
+        seen.interval_s,
+    )
+    assert figures.by_layer is not None and figures.by_layer.shape == (len(seen.profile.layers), 2)
+    assert figures.by_layer[:, 0].sum() == pytest.approx(seen.flows.edge_bytes.sum())
+    assert figures.by_layer[:, 1].sum() == pytest.approx(seen.flows.gradient_bytes.sum())
+    assert figures.ran and figures.fits
+    none = glance_of(replace(seen, run=None, reason="why"))
+    assert (none.reason, none.ran, none.fits, none.step_s) == ("why", False, False, 0.0)
+
+
+def test_a_log_is_beside_a_step_only_where_there_is_one(outcome: Outcome) -> None:
+    log = RunLog(kind="step_s", speeds=(1.0, 2.0))
+    assert _steps_s(log, outcome) == [1.0, 2.0]
+    for bare in (replace(outcome, run=None, reason="why"), replace(outcome, cluster=None, reason="why")):
+        with pytest.raises(InputError, match="there is no step to compare it with: why"):
+            _steps_s(log, bare)
+
+
+def test_what_fits_at_the_border_fits() -> None:
+    assert [glance(1.0, fit=fit).fits for fit in ("fits", "border", "does not fit")] == [True, True, False]
+    assert not replace(glance(1.0), plan=None).fits

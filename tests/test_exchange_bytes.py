@@ -72,6 +72,14 @@ def test_terms_cross_as_counted_by_hand() -> None:
     assert counted.backward.tolist() == [[0, 0, 0], [48, 0, 0], [48, 48, 0]]
 
 
+def test_who_has_a_term_and_needs_the_sum_adds_it_up_for_all() -> None:
+    """Terms on devices 0 and 1, the sum of which 1 and 2 need whole: 1 gets the other term and passes the sum on."""
+    terms = Sharding(degrees=(1, 1, 1, 1), reduce=2, devices=(0, 1))
+    counted = sent_elements(*two_layers(terms, Sharding(degrees=(1, 2, 1, 1), devices=(1, 2))).edge(0))
+    assert counted.forward.tolist() == [[0, 96, 0], [0, 0, 96], [0, 0, 0]]
+    assert counted.backward.tolist() == [[0, 0, 0], [96, 0, 0], [0, 96, 0]]
+
+
 def test_a_piece_crosses_once_however_many_shards_read_it() -> None:
     """Both channel shards on device 1 read all of what device 0 has."""
     own = Sharding(degrees=(1, 1, 1, 1), devices=(0,))

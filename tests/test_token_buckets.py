@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.engine import ENGINES, engine_name, simulate
+from simulator.engine.columns import make_columns
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.token_buckets import Shaped, depths_bytes, shaped
 from simulator.network.topologies import Wire, flat_switch
@@ -121,3 +122,19 @@ def test_a_step_is_simulated_again_three_times_at_most_and_while_tokens_change(
     (lasted,) = lasted_s(graph, cluster, "reference")
     before_s = [LATENCY_S + min(number, changes) * 1e-3 for number in range(looked)]
     assert seen_s == pytest.approx(before_s) and lasted == pytest.approx(LATENCY_S + last_s)
+
+
+def test_what_computes_beside_transfers_does_no_more_where_these_lack_tokens() -> None:
+    """Also where a route crosses no link, so that its rate has no bound."""
+    cluster, runtime = shaped_pair(cores=1.0), Runtime(receive_cpu_s_per_byte=1e-6)
+    graph = messages((0.5, DEPTH, None), beside_s=2.0)
+    columns = make_columns(graph, cluster, runtime)
+    computes = ~graph.is_transfer
+    assert (columns.activity_class[computes] >= 0).any()
+    lacks = Shaped(later_s=np.where(computes, 0.0, 1.0), paced_bytes=graph.bytes)
+    after = columns.shaped(lacks, np.full(len(graph.routes), np.inf))
+    assert after.work[computes].tolist() == columns.work[computes].tolist()
+    assert after.delay_s[computes].tolist() == columns.delay_s[computes].tolist()
+    paced = columns.shaped(lacks, np.full(len(graph.routes), 100.0))
+    contends = graph.is_transfer & (columns.activity_class >= 0)
+    assert contends.any() and (paced.work - columns.work)[contends].tolist() == [100.0] * int(contends.sum())
