@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor, fx, nn  # noqa: E402
 
 from benchmarks.user_networks import BUILDERS  # noqa: E402
 from simulator import cli  # noqa: E402
@@ -24,7 +24,7 @@ from traces.capture.command import (  # noqa: E402
     main,
 )
 from traces.capture.measurement_rounds import MeasurementRounds  # noqa: E402
-from traces.capture.recorded_steps import RECORDED  # noqa: E402
+from traces.capture.recorded_steps import RECORDED, FunctionGroup  # noqa: E402
 from traces.zoo.networks import Network, NetworkInput, load  # noqa: E402
 
 WIDTH, BATCH = 16, 4
@@ -265,3 +265,20 @@ def test_what_torch_fx_would_trace_through_is_recorded(name: str) -> None:
 def test_a_network_that_does_not_run_names_its_line() -> None:
     with pytest.raises(InputError, match=r"line \d+"):
         rounds(Network(build=Failing, input_shape=(4,)))
+
+
+def test_functions_of_a_group_get_their_arguments_in_whatever_containers_these_stand() -> None:
+    """Two of them, the second of which reads what the first makes; nodes from outside are read once each."""
+
+    def pack(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return args, kwargs
+
+    graph = fx.Graph()
+    x, y = graph.placeholder("x"), graph.placeholder("y")
+    first = graph.create_node("call_function", pack, ((x, (1, "s", None), ()), [y, 2.5, True]), {"key": (x,)})
+    second = graph.create_node("call_function", pack, (first, {"a": x, "b": [y]}, slice(0, y, None)))
+    graph.output(second)
+    group = FunctionGroup([first, second])
+    assert group.reads == [x, y] and group.results == [second]
+    made = (("X", (1, "s", None), ()), ["Y", 2.5, True]), {"key": ("X",)}
+    assert group("X", "Y") == ((made, {"a": "X", "b": ["Y"]}, slice(0, "Y", None)), {})

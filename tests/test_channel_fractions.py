@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, fx, nn  # noqa: E402
 
 from simulator.workload import Geometry  # noqa: E402
 from traces.capture.channel_fractions import Narrowed, narrow  # noqa: E402
-from traces.capture.fx_steps import TracedStep, Value  # noqa: E402
+from traces.capture.fx_steps import TracedStep, Value, tensors  # noqa: E402
 from traces.capture.layer_geometry import describe  # noqa: E402
 from traces.zoo.blocks import Attention, Positions, Tokens  # noqa: E402
 
@@ -140,3 +141,17 @@ def test_half_a_layer_reads_and_makes_the_first_half_of_the_channels(
         narrowed = Narrowed(step=step_of(torch.relu), fraction=Fraction(1, 2), slices=slices, makes=makes, axis=axis)
         assert torch.equal(narrowed.value(Value(tensor=tensor, layer=0)).tensor, first if slices else tensor)
         assert torch.equal(narrowed.gradient(tensor), first if makes else tensor)
+
+
+def test_tensors_stand_in_whatever_a_step_yields() -> None:
+    """In containers and data classes, but not in the class of one."""
+
+    @dataclass
+    class Output:
+        first: Tensor
+        second: dict[str, Tensor]
+
+    values = [torch.full((1,), float(number)) for number in range(4)]
+    result = (values[0], [Output(values[1], {"x": values[2]}), Output], slice(values[3], None), "words", 3)
+    assert [float(each) for each in tensors(result)] == [0.0, 1.0, 2.0, 3.0]
+    assert not list(tensors(Output))

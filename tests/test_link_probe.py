@@ -9,7 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from simulator.network.topologies import Wire, flat_switch  # noqa: E402
 from traces.calibrate import link_probe  # noqa: E402
+from traces.calibrate.links import probe_arguments  # noqa: E402
 from traces.lab.rank import Rank  # noqa: E402
 
 
@@ -182,3 +184,21 @@ def test_a_rank_goes_on_while_any_wants_to(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(link_probe, "dist", ranks)
     assert link_probe._agree("four", True) and not link_probe._agree("four", False)
     assert asked == [([1], "most", "four"), ([0], "most", "four")]
+
+
+def test_computing_for_so_long_ends_once_it_has_lasted_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[bool] = []
+    for now_s in (5.25, 5.5, 5.75):
+        monkeypatch.setattr(link_probe, "time", SimpleNamespace(perf_counter=lambda now_s=now_s: now_s))
+        monkeypatch.setattr(link_probe, "_products", lambda done: ends.append(done(5.0)))
+        link_probe.compute(0.5)
+    assert ends == [False, True, True]
+
+
+def test_messages_are_measured_from_four_bytes_to_sixteen_mebibytes_by_factors_of_four() -> None:
+    """Of the shortest ones fewer, as latency decides."""
+    assert probe_arguments(flat_switch(4, Wire(bandwidth_bytes_per_s=1e9)))["sizes"] == [
+        4,
+        64,
+        *(4**k for k in range(5, 13)),
+    ]

@@ -134,3 +134,20 @@ def test_medians_and_interquartile_ranges_by_hand() -> None:
     assert (median([3.0, 1.0, 2.0]), median([1.0, 2.0]), median([1.23456789])) == (2.0, 1.5, 1.23457)
     assert (spread([]), spread([7.0]), spread([1.0, 2.0, 3.0, 4.0, 5.0]), spread([0.1] * 9)) == (0.0, 0.0, 2.0, 0.0)
     assert spread([1.0, 2.0]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "precise"),
+    [
+        ([99.0, 99.0, 101.0, 101.0], True),
+        ([98.9, 98.9, 101.1, 101.1], False),
+        ([98.0] * 8 + [102.0] * 8, True),
+        ([97.8] * 8 + [102.2] * 8, False),
+        ([50.0], True),
+    ],
+)
+def test_a_step_is_known_where_its_median_errs_by_a_hundredth(steps_s: list[float], precise: bool) -> None:
+    """0.929 of the interquartile range over the root of their number: of four steps of 2 in 100, of sixteen of 4."""
+    done = rounds()
+    done.whole_s[:] = steps_s
+    assert done._is_precise() is precise

@@ -68,7 +68,8 @@ def test_memory_of_equal_segments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "reading"), [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (1, 0)), ((0, 1, 2, 3), (3, 1, 4, 0))]
+    ("own", "reading"),
+    [((0,), (0,)), ((0, 1), (0, 1)), ((0, 1), (1, 0)), ((0, 1, 2, 3), (3, 1, 4, 0)), ((0, 4), (1, 0))],
 )
 def test_a_kept_output_goes_with_its_readers_backward_pass(own: tuple[int, ...], reading: tuple[int, ...]) -> None:
     """48 of the 1,000 bytes that the first layer keeps are its output, which the second's backward pass reads where

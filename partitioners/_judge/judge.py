@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -37,9 +37,9 @@ class Verdict:
     excess_bytes: float
     cost: float
     step_s: float
-    plan: Plan = field(repr=False)
-    graph: TaskGraph = field(repr=False)
-    timeline: Timeline = field(repr=False)
+    plan: Plan
+    graph: TaskGraph
+    timeline: Timeline
 
     def beats(self, other: Verdict | None) -> bool:
         """Better by more than rounding; between plans that cost the same the earlier one stays."""
