@@ -12,9 +12,11 @@ from small_networks import branches, chain
 
 from dashboard.state.advice import Advice, Move, _helps, _order, largest_loss, too_large
 from dashboard.state.configuration import Configuration
+from dashboard.state.device_groups import device_groups
 from dashboard.state.measures import Share, Shares
 from dashboard.state.opening import _steps_s
 from dashboard.state.planning import (
+    _goes,
     batch_of,
     batch_sizes,
     build_plan,
@@ -27,6 +29,7 @@ from dashboard.state.planning import (
 from dashboard.state.simulating import Glance, Outcome, compute, glance_of
 from dashboard.state.store import Store
 from simulator.errors import InputError
+from simulator.language_models.grids import Divisible
 from simulator.language_models.training_stack import optimizer_state_of
 from simulator.network.catalogue import ClusterFile, read_cluster
 from simulator.plan import Plan, Sharding
@@ -200,3 +203,45 @@ def test_a_log_is_beside_a_step_only_where_there_is_one(outcome: Outcome) -> Non
 def test_what_fits_at_the_border_fits() -> None:
     assert [glance(1.0, fit=fit).fits for fit in ("fits", "border", "does not fit")] == [True, True, False]
     assert not replace(glance(1.0), plan=None).fits
+
+
+@pytest.mark.parametrize(
+    ("changes", "goes"),
+    [
+        ({"tensor": 2, "context": 2}, True),
+        ({"tensor": 4, "context": 2}, False),
+        ({"tensor": 1, "context": 4}, True),
+        ({"tensor": 1, "context": 8}, False),
+        ({"tensor": 3, "devices": 12}, False),
+        ({"tensor": 8}, False),
+        ({"pipeline": 4}, True),
+        ({"pipeline": 8}, False),
+        ({"expert": 2}, True),
+        ({"expert": 3, "devices": 12}, False),
+        ({"expert": 16, "devices": 16}, False),
+        ({"tensor": 2, "expert_tensor": 2}, True),
+        ({"tensor": 4, "expert_tensor": 2}, False),
+        ({"batch_size": 8}, True),
+        ({"batch_size": 7}, False),
+        ({"batch_size": 16, "microbatches": 2}, True),
+        ({"batch_size": 16, "microbatches": 4}, False),
+        ({"batch_size": 16, "microbatches": 3}, False),
+        ({"devices": 6, "tensor": 4}, False),
+    ],
+)
+def test_degrees_go_together_where_they_divide_what_they_cut(changes: dict[str, int], goes: bool) -> None:
+    """Of 4 heads, 4 of keys, a sequence of 12 tokens, 4 blocks and 4 experts, on 8 devices with a batch of 16."""
+    limits = Divisible(heads=4, key_heads=4, sequence=12, layers=4, experts=4)
+    now = replace(NOW, strategy="megatron", devices=8, batch_size=16)
+    assert _goes(replace(now, **changes), limits, changes.get("batch_size", 16)) is goes  # type: ignore[arg-type]
+    if changes == {"tensor": 2, "context": 2}:
+        assert not _goes(replace(now, **changes), replace(limits, sequence=6), 16)  # type: ignore[arg-type]
+        assert not _goes(replace(now, **changes), replace(limits, heads=0), 16)  # type: ignore[arg-type]
+
+
+def test_the_first_group_of_devices_is_opened_as_any_other() -> None:
+    cluster = read_cluster("azure-v100-10g", devices=64)
+    groups = device_groups(cluster)
+    for opened in (0, 1, len(groups) - 1):
+        assert [group.devices for group in device_groups(cluster, opened)] == [(d,) for d in groups[opened].devices]
+    assert device_groups(cluster, -1) == device_groups(cluster, len(groups)) == groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from math import prod
 
 import laws
@@ -108,3 +109,24 @@ def test_a_piece_is_cut_along_its_longest_axis_into_parts_as_equal_as_can_be(
         assert part.elements == whole * size / extents[axis] and isinstance(part.elements, type(whole))
         assert part.cell[:axis] == cell[:axis] and part.cell[axis + 1 :] == cell[axis + 1 :]
         assert (part.box, part.visits) == (3, times != 1)
+
+
+@settings(max_examples=laws.examples(40, 150), deadline=None)
+@given(profiles(), clusters(), st.data())
+def test_what_stays_is_waited_for_on_its_own_device_in_its_own_group(
+    profile: Profile, cluster: Cluster, data: st.DataObject
+) -> None:
+    """Pairs of a task that needs a sum and one of the same device that has a term of it."""
+    model = ShardedModel(profile, data.draw(plans(profile, cluster, every_axis=True)))
+    for position, backward in product(range(len(profile.layers)), (False, True)):
+        own, readers = model.edge(position)
+        if any(end.shape[5] > 1 for end in (own, *readers)):
+            continue
+        cut = Moves.between(own, readers, backward)
+        pairs = [
+            [task, other]
+            for number, device, task in cut.targets.tolist()
+            for of, home, other in cut.at_home.tolist()
+            if (number, device) == (of, home)
+        ]
+        assert cut.local.tolist() == pairs
