@@ -67,7 +67,7 @@ class Conv1D(nn.Module):
         (nn.ReLU(), PLANE, [], True),
         (torch.sigmoid, SEQUENCE, [], True),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_half_of_the_output_channels(call: Any, shape: tuple[int, ...], parameters: Shapes, slices: bool) -> None:
     """Of the type of the layer, with its windows: it makes what is expected of the full output."""
@@ -95,7 +95,7 @@ def test_half_of_the_output_channels(call: Any, shape: tuple[int, ...], paramete
         (nn.ReLU(), PLANE, None),
         (torch.sigmoid, PLANE, None),
     ],
-    ids=str,
+    ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_half_of_the_input_channels(call: Any, shape: tuple[int, ...], parameters: Shapes | None) -> None:
     """A term of the whole output, whose bias another adds; only of what sums over channels."""
