@@ -177,6 +177,14 @@ def test_heads_of_an_odd_width_leave_matrix_units() -> None:
     assert odd > 4 * 8 * 2048**2 * 225 / A100.fp32_flops_per_s > 5 * even
 
 
+@pytest.mark.parametrize("name", ["matmul_efficiency", "attention_efficiency", "memory_efficiency", "traffic_factor"])
+def test_what_seconds_are_divided_by_is_above_0(name: str) -> None:
+    for value in (0.0, -0.0, -1.0):
+        with pytest.raises(InputError, match=f"device: {name} is {value}"):
+            DeviceModel(**{name: value})  # type: ignore[arg-type]
+    assert getattr(DeviceModel(**{name: 1e-30}), name) == 1e-30  # type: ignore[arg-type]
+
+
 def test_a_weight_gradient_is_added_by_its_product_or_apart() -> None:
     of = BlockOperator(name="x", kind="linear", shape=ProductShape(rows=4096, inputs=4096, outputs=4096))
     apart, fused = (DeviceModel(fused_accumulation=fused) for fused in (False, True))

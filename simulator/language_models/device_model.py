@@ -66,7 +66,7 @@ class DeviceModel:
             if isinstance(value, str | bool):
                 continue
             require_from_0(f"device: {field.name}", value, 1e30)
-            divides = field.name.endswith("efficiency")
+            divides = field.name.endswith(("efficiency", "factor"))
             require(value > 0 or not divides, f"device: {field.name}", value, "it is above 0")
 
     @property
