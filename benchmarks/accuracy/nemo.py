@@ -25,8 +25,8 @@ RUNS = Path(__file__).parent / "nemo_runs.csv"
 PRESETS = {"h100": "dgx-h100", "b200": "dgx-b200", "b300": "dgx-b300", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72"}
 FITTED = ("llama3-8b on 8 B200", "llama3-8b on 8 GB300")
 """Whose steps say how fast products of 8 bits are on Blackwell, and that power does not limit a GB300."""
-IN_ONE_GRAPH = "26.06"
-"""The release from which a GPU is told the work of a mixture's step at once: no host waits for the tokens' counts."""
+FUSED = "26.06"
+"""The release from which recipes on Blackwell fuse what experts do, and put whole steps of some into one CUDA graph."""
 
 
 def _run(row: dict[str, str]) -> PublishedRun:
@@ -58,8 +58,8 @@ def _family(row: dict[str, str]) -> str:
         return "dense, Hopper" if row["gpu"] == "h100" else "dense, Blackwell"
     if row["dispatcher"] == "alltoall":
         return "mixtures by all-to-all"
-    at_once = row["release"] >= IN_ONE_GRAPH and row["gpu"] != "h100"
-    return f"mixtures by DeepEP{', one graph' if at_once else ''}"
+    fused = row["release"] >= FUSED and row["gpu"] != "h100"
+    return f"mixtures by DeepEP{f', Blackwell from {FUSED}' if fused else ''}"
 
 
 def runs() -> list[PublishedRun]:
@@ -89,8 +89,8 @@ def source() -> Source:
         title="Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on 8 to 1,024 H100 to GB300 (NVIDIA NeMo)",
         method="By `nemo-h100`, as recipes of the same releases have it; mixtures whose tokens go by NCCL's all-to-all "
         "by `megatron-a100`. The block of DeepSeek-V3 that predicts a second token is counted as one more. Memory is "
-        "not judged. Hosts decide where experts are small: their launches are counted too low; from release "
-        f"{IN_ONE_GRAPH} on nothing is launched, and experts' products are fused with what stands around them.",
+        "not judged. Hosts decide where experts are small: their launches are counted too low; recipes on "
+        f"Blackwell from release {FUSED} on fuse what experts do, and put whole steps of some into one CUDA graph.",
         steps=[replace(step, fit="", counted=not step.note) for step in all_predicted(published)],
         commands=published[0].command,
         calibrated="how fast products of 8 bits are on B200 and GB300, on four steps that are not counted",

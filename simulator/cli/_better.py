@@ -65,14 +65,13 @@ def _changes(planned: PlannedRun, runs: Sequence[SimulatedGrid]) -> Iterator[tup
     """What to leave out of the arguments and what to add, for those grids that the runtime can run."""
     from simulator.exports.launch import launch_command
 
-    started, gpu = planned.started, planned.stack.accelerator
+    started, gpu, overlaps = planned.started, planned.stack.accelerator, planned.started.overlaps
     try:
-        before = _words(launch_command(started.runtime, started.card, started.grid, gpu, overlaps=started.overlaps))
+        before = _words(launch_command(started.runtime, started.card, started.grid, gpu, overlaps=overlaps))
     except InputError:
         return
     for each in runs:
         try:
-            overlaps = started.overlaps
             after = _words(launch_command(started.runtime, started.card, each.grid, gpu, each.plan, overlaps=overlaps))
         except InputError:
             continue
