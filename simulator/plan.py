@@ -88,6 +88,9 @@ class Synchronisation:
     bucket_bytes: int = 25 * 2**20
     """Gradients that become ready one after another on the same devices join a bucket until it holds so much; torch
     DDP's default."""
+    bucket_bytes_per_device: int = 0
+    """A bucket holds so much for each device that sums it where that is more, so that large groups do not wait for
+    latencies; Megatron Core holds a million parameters for each."""
     first_bucket_bytes: int | None = None
     """What the first bucket of the same devices holds; None: as much as the others. torch DDP takes FIRST_BUCKET_BYTES
     where it is left its default size."""
@@ -107,6 +110,11 @@ class Synchronisation:
 
     def __post_init__(self) -> None:
         plan_rules.require_synchronisation(self)
+
+    def filled_bytes(self, devices: int, *, first: bool = False) -> int:
+        """At how many bytes of gradients a bucket that `devices` sum is full; first: the first of the same ones."""
+        own = self.first_bucket_bytes if first else None
+        return max(self.bucket_bytes, self.bucket_bytes_per_device * devices) if own is None else own
 
     def sent_bytes(self, gradient_bytes: float, dtype: str) -> float:
         """What travels of a gradient of `gradient_bytes` whose elements are of `dtype`."""

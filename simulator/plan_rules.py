@@ -131,6 +131,7 @@ def require_synchronisation(asked: Synchronisation) -> None:
     """Raise InputError unless replicas can agree on gradients like this."""
     require(asked.bucket_bytes >= 0, "bucket_bytes", asked.bucket_bytes, "it is at least 0 (0: one per layer)")
     require_bytes("bucket_bytes", asked.bucket_bytes)
+    require_bytes("bucket_bytes_per_device", asked.bucket_bytes_per_device)
     if asked.first_bucket_bytes is not None:
         rule = "it is at least 0 (left out: as much as the others)"
         require(asked.first_bucket_bytes >= 0, "first_bucket_bytes", asked.first_bucket_bytes, rule)

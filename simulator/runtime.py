@@ -85,6 +85,9 @@ class Runtime:
     overlaps_weight_gradients: bool = False
     """Layers cut by output channels send their input gradients on before they compute their weight gradients, and what
     is received again for those arrives meanwhile: Megatron-LM's tensor parallelism, nanotron's asynchronous one."""
+    overlaps_gathers: bool = False
+    """Parameters of ZeRO-1 and 2 are gathered beside the next step's first forward passes, which wait for their own:
+    Megatron-LM's --overlap-param-gather."""
     overlaps_products: bool = False
     """Whether devices of a tensor group exchange the rows of a matrix in parts, beside its products: Megatron-LM's
     --tp-comm-overlap, which NeMo's recipes have; see `lowering.tasks.overlapped_products`."""

@@ -15,10 +15,12 @@ from partitioners import make_plan
 from simulator.errors import InputError, UnknownNameError
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower_once
 from simulator.lowering.tasks.gradients import static_bytes
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.run import run
+from simulator.runtime import Runtime
 from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 
@@ -138,6 +140,51 @@ def test_gathers_after_an_update_follow_each_other(stage: int) -> None:
     begin, end = done.timeline.start_s[gathers], done.timeline.end_s[gathers]
     assert np.diff([begin, end], axis=0) == pytest.approx(4e-3)
     assert begin[1:] == pytest.approx(end[:-1]) and done.report.step_s == pytest.approx(end[-1])
+
+
+@pytest.mark.parametrize(
+    ("schedule", "microbatches", "after_ms", "beside_ms"),
+    [
+        ("sequential", 1, 60 + 6 + 24, 24 + 5 + 40 + 6),
+        ("sequential", 2, 120 + 6 + 24, 24 + 5 + 40 + 60 + 6),
+        ("dataflow", 2, 120 + 6 + 24, 6 + 120 + 6),  # the second computes while the first waits
+    ],
+)
+@pytest.mark.parametrize("stage", [1, 2])
+def test_gathers_beside_the_next_step_follow_each_other_from_its_beginning(
+    stage: int, schedule: str, microbatches: int, after_ms: float, beside_ms: float
+) -> None:
+    """Four layers of 5 + 10 ms; gathers and sums take 6 ms.
+
+    gathers   G0 G1  G2  G3
+    passes       F0  F1  F2  F3 ...  B3   B2   B1   B0
+    sums                                  S3   S2   S1  S0
+    """
+    profile = chain(4, parameter_bytes=12_000_000, batch=2)
+    profile = replace(profile, layers=tuple(replace(layer, update_s=0.0) for layer in profile.layers))
+    plan = data_plan(profile, 2, ParameterStates(stage=stage), microbatches, schedule=schedule)
+    wire = star(2, bandwidth=1e9, latency_s=0.0)
+    after, beside = (
+        run(profile, wire, plan, runtime=Runtime(overlaps_gathers=ahead)).report for ahead in (False, True)
+    )
+    assert (after.step_s, beside.step_s) == pytest.approx((after_ms / 1e3, beside_ms / 1e3), rel=1e-12)
+    assert after.communication_bytes == beside.communication_bytes
+    if schedule == "sequential":  # all devices hold all parameters as ever
+        assert after.peak_memory_bytes == beside.peak_memory_bytes
+
+
+@pytest.mark.parametrize("first", [None, 4_000])
+@pytest.mark.parametrize(("devices", "layers"), [(1, 0), (2, 2), (3, 3), (4, 4)])
+def test_buckets_of_larger_groups_hold_more(devices: int, layers: int, first: int | None) -> None:
+    """Twelve layers of 4 kB, 8 kB a bucket or 4 kB for each device that sums it, where that is more."""
+    profile = chain(12, parameter_bytes=4_000, batch=12)
+    sums = Synchronisation(bucket_bytes=8_000, bucket_bytes_per_device=4_000, first_bucket_bytes=first)
+    plan = data_plan(profile, devices, ParameterStates(stage=1), synchronisation=sums)
+    once = lower_once(profile, plan, star(devices)).model  # which has one of the equal devices
+    ahead = [1] if first else []
+    expected = [*ahead, *[layers] * ((12 - sum(ahead)) // layers), (12 - sum(ahead)) % layers] if layers else []
+    for model in (ShardedModel(profile, plan), once):
+        assert [len(bucket.pieces) for bucket in model.buckets] == [count for count in expected if count]
 
 
 @pytest.mark.parametrize(("prefetch", "exposed"), [(0, 4), (1, 1), (2, 1)])

@@ -275,9 +275,11 @@ def with_parameters(profile: Profile) -> Profile:
     return replace(profile, layers=tuple(layers))
 
 
+AHEAD = Runtime(overlaps_gathers=True)
 SHARED = (ParameterStates(stage=1), ParameterStates(stage=2, each_microbatch=True), ParameterStates(stage=3))
 
 
+@pytest.mark.parametrize("runtime", [IDEAL, AHEAD])
 @pytest.mark.parametrize("recomputed", [(), (("a", "b"), ("c", "d"))])
 @pytest.mark.parametrize("states", [*SHARED, ParameterStates(stage=3, keep_gathered=True, prefetch=0)])
 @pytest.mark.parametrize(
@@ -295,6 +297,7 @@ def test_devices_that_share_states_are_simulated_once(
     alike: list[int],
     states: ParameterStates,
     recomputed: tuple[tuple[str, ...], ...],
+    runtime: Runtime,
 ) -> None:
     """Sums that leave slices and gathers of parameters stand for those of all replicas and ranks, as does what ranks
     exchange twice where two layers are recomputed."""
@@ -304,7 +307,7 @@ def test_devices_that_share_states_are_simulated_once(
     )
     plan = replace(make_plan(strategy, profile, cluster, step, **options), recomputed=recomputed)
     assert plan.states == states
-    assert assert_same_report(profile, cluster, plan) == alike
+    assert assert_same_report(profile, cluster, plan, runtime) == alike
 
 
 @pytest.mark.parametrize(

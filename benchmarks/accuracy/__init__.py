@@ -15,6 +15,7 @@ primus           Llama 2 7B in eight stages on MI300X, by schedule
 simumax          blocks of Llama 3 and DeepSeek on 8 B200
 bloom            GPT of 181B to 205B on 320 to 384 A100-80, plans of a search
 nemo             Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on H100 to GB300, from model cards
+mlperf           GPT-3 175B, Llama 3.1 405B and 8B in 8 bits on 8 to 11,616 H100 to GB300, from model cards
 google_cloud     Llama, GPT-3 and Mixtral under NeMo and MaxText on 128 to 576 H100, H200 and B200
 unnamed          runs of ten of these by the stack that is taken where none is named
 automodel        Llama 70B and mixtures of experts on 8 to 256 H100
@@ -23,5 +24,6 @@ summary          the sources of the page, a row each
 _steps           a published run beside its prediction, and the figures of many
 _source          a source of runs as a section of the page and an entry of its data file
 _grids           runs of language models, predicted by card, grid, preset and stack
+_recipes         rows of a table as networks and grids
 _plans           the step of a plan of a profile
 """

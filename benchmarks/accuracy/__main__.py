@@ -38,6 +38,7 @@ SOURCES = (
         "internevo",
         "simumax",
         "nemo",
+        "mlperf",
         "google_cloud",
         "automodel",
         "unnamed",

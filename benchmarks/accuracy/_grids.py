@@ -45,6 +45,8 @@ class PublishedRun:
     """Of products; None: the stack's."""
     attention: str | None = None
     """Its kernel; None: the stack's."""
+    gradient_dtype: str = ""
+    """In which gradients are added up and summed; "": the stack's."""
     speed: float = 1.0
     """Of the GPUs, over those of the preset."""
     peak_bytes: float | None = None
@@ -73,6 +75,7 @@ class PublishedRun:
         made += f" --precision {self.precision}" if self.precision else ""
         made += f" --attention {self.attention}" if self.attention else ""
         simulated = f"shardscope simulate profile.json {machine} {simulate_options(self.grid)}"
+        simulated += f" --gradient-dtype {self.gradient_dtype}" if self.gradient_dtype else ""
         return f"shardscope model {self.card.name} {made} --output profile.json\n{simulated}"
 
 
@@ -97,6 +100,7 @@ def _profile(card: ModelCard, stack: TrainingStack) -> Profile:
 def simulated(run: PublishedRun) -> tuple[Report, Profile, Cluster]:
     """The run's report, and what it was made of. Raises InputError where the product refuses it."""
     cluster, stack = _machine(run)
+    stack = replace(stack, gradient_dtype=run.gradient_dtype or stack.gradient_dtype)
     cluster = cluster.with_memory(parse_bytes(run.memory)) if run.memory else cluster
     cluster = cluster.with_speed(run.speed) if run.speed != 1 else cluster
     if run.bandwidth:

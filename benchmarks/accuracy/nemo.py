@@ -8,7 +8,6 @@ them (scripts/performance/configs, src/megatron/bridge/perf_recipes).
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -16,13 +15,10 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
+from benchmarks.accuracy._recipes import PRESETS, named, recipe, rows
 from benchmarks.accuracy._source import Source
-from partitioners._stages.block_layout import named_blocks
-from simulator.language_models.card_files import read_card
-from simulator.language_models.training_grid import TrainingGrid
 
 RUNS = Path(__file__).parent / "nemo_runs.csv"
-PRESETS = {"h100": "dgx-h100", "b200": "dgx-b200", "b300": "dgx-b300", "gb200": "gb200-nvl72", "gb300": "gb300-nvl72"}
 FITTED = ("llama3-8b on 8 B200", "llama3-8b on 8 GB300")
 """Whose steps say how fast products of 8 bits are on Blackwell, and that power does not limit a GB300."""
 FUSED = "26.06"
@@ -30,25 +26,14 @@ FUSED = "26.06"
 
 
 def _run(row: dict[str, str]) -> PublishedRun:
-    number = {name: int(value) for name, value in row.items() if value.isdecimal()}
-    tensor, pipeline, context, expert = (number[name] for name in ("tensor", "pipeline", "context", "expert"))
-    card = replace(read_card(row["network"]), sequence=number["sequence"])
-    data = number["gpus"] // (tensor * pipeline * context)
-    blocks = row["layout"] and sum(named_blocks(row["layout"]))  # DeepSeek-V3's of multi-token prediction is one more
-    grid = TrainingGrid(
-        data=data, tensor=tensor, pipeline=pipeline, context=context, chunks=number["chunks"], expert=expert,
-        expert_tensor=1 if expert > 1 and tensor > 1 else 0, zero_stage=number["zero_stage"],
-        microbatch=number["microbatch"], accumulation=number["batch"] // (data * number["microbatch"]),
-        recomputation=row["recomputation"], layout=row["layout"],
-    )  # fmt: skip
-    split = ", ".join(f"{name} {count}" for name, count in grid.degrees.items() if name != "data") or "replicas"
-    name = f"{card.name} on {number['gpus']} {row['gpu'].upper()}"
+    card, grid = recipe(row)
+    name = f"{card.name} on {row['gpus']} {row['gpu'].upper()}"
     return PublishedRun(
-        name=f"{name}, {split}, batch {row['batch']}, {row['precision']}, {row['release']}", grid=grid,
-        card=replace(card, layers=blocks or card.layers), preset=PRESETS[row["gpu"]],
-        precision=None if row["precision"] == "bf16" else row["precision"], setting=f", {row['release']}",
-        stack="megatron-a100" if row["dispatcher"] == "alltoall" else "nemo-h100", family=_family(row),
-        software=_family(row), measured_s=number["batch"] * card.sequence / number["tokens_per_s"] / number["gpus"],
+        name=f"{named(row, card, grid)}, {row['precision']}, {row['release']}", grid=grid, card=card,
+        preset=PRESETS[row["gpu"]], precision=None if row["precision"] == "bf16" else row["precision"],
+        setting=f", {row['release']}", stack="megatron-a100" if row["dispatcher"] == "alltoall" else "nemo-h100",
+        family=_family(row), software=_family(row),
+        measured_s=grid.batch * card.sequence / int(row["tokens_per_s"]) / int(row["gpus"]),
         note="calibrated on" if name in FITTED and row["release"] == "25.11" else "",
     )  # fmt: skip
 
@@ -64,8 +49,7 @@ def _family(row: dict[str, str]) -> str:
 
 def runs() -> list[PublishedRun]:
     """Every run of a network that has a card."""
-    with RUNS.open(newline="", encoding="utf-8") as file:
-        return [_run(row) for row in csv.DictReader(file)]
+    return [_run(row) for row in rows(RUNS)]
 
 
 def _noise_floor(published: Sequence[PublishedRun]) -> str:

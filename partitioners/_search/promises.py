@@ -79,16 +79,15 @@ def _chains(inputs_of: Sequence[Sequence[int]], loads: PlanLoads) -> tuple[float
 def _buckets(loads: PlanLoads, with_parameters: Sequence[int]) -> list[tuple[int, Sum]]:
     """What is summed together, and the first layer of which that is the gradient, those ready last first."""
     setting, buckets = loads.base.synchronisation, list[tuple[int, Sum]]()
-    first = setting.bucket_bytes if setting.first_bucket_bytes is None else setting.first_bucket_bytes
-    held, limit = dict[tuple[int, ...], tuple[float, int]](), dict[tuple[int, ...], int]()
+    held, closed = dict[tuple[int, ...], tuple[float, int]](), set[tuple[int, ...]]()
     for position in reversed(with_parameters):
         for devices, own_bytes in loads.passes[position].sums:
             size = held.get(devices, (0.0,))[0] + own_bytes
-            if size < limit.get(devices, first):
+            if size < setting.filled_bytes(len(devices), first=devices not in closed):
                 held[devices] = size, position
                 continue
             buckets.append((position, (devices, size)))
             held.pop(devices, None)
-            limit[devices] = setting.bucket_bytes
+            closed.add(devices)
     buckets += [(position, (devices, size)) for devices, (size, position) in held.items()]
     return sorted(buckets, key=lambda bucket: bucket[0])

@@ -48,8 +48,11 @@ class TrainingStack:
     once_per_host: bool = False
     """Whether a token travels once to a device, and across the network to a host, with several of its experts, as
     DeepEP sends it."""
-    scattered_bytes: int = Synchronisation().bucket_bytes
-    """Of parameters whose gradients ZeRO-1 scatters, and which it gathers, at once; from stage 2 on a block."""
+    scattered_parameters: int = 0
+    """Whose gradients ZeRO-1 scatters, and which it gathers, at once; 0: those of a bucket of DistributedDataParallel;
+    from stage 2 on a block."""
+    scattered_parameters_per_rank: int = 0
+    """The same for each rank of the group, where that is more: of Megatron Core at least 40 million, and a million."""
     calibrated_on: str = ""
     """The GPU of the measured runs that its constants were calibrated on, such as "h100"; "" where they are stated."""
     by_default: bool = False
@@ -74,8 +77,12 @@ class TrainingStack:
 
     def synchronisation(self, zero_stage: int, profile: Profile) -> Synchronisation:
         """How gradients are summed: from stage 2 on block by block, as FSDP wraps them."""
-        if zero_stage < 2:
-            return Synchronisation(bucket_bytes=self.scattered_bytes) if zero_stage else Synchronisation()
+        if zero_stage == 0 or (zero_stage == 1 and not self.scattered_parameters):
+            return Synchronisation()
+        if zero_stage == 1:
+            element = DTYPE_BYTES[self.gradient_dtype or profile.dtype]
+            least, of_rank = self.scattered_parameters * element, self.scattered_parameters_per_rank * element
+            return Synchronisation(bucket_bytes=int(least), bucket_bytes_per_device=int(of_rank))
         block = [layer.parameter_bytes for layer in profile.layers if layer.name.startswith("blocks.0.")]
         return Synchronisation(bucket_bytes=sum(block))
 
@@ -86,7 +93,11 @@ class TrainingStack:
         states = replace(asked.states, stage=zero_stage, each_microbatch=habits.each_microbatch, gradient_dtype=dtype)
         own, synchronisation = self.synchronisation(zero_stage, profile), asked.synchronisation
         if synchronisation.bucket_bytes == Synchronisation().bucket_bytes:
-            synchronisation = replace(synchronisation, bucket_bytes=own.bucket_bytes)
+            synchronisation = replace(
+                synchronisation,
+                bucket_bytes=own.bucket_bytes,
+                bucket_bytes_per_device=own.bucket_bytes_per_device,
+            )
         return replace(asked, states=states, synchronisation=synchronisation)
 
     def states(self, zero_stage: int) -> ParameterStates:

@@ -107,7 +107,8 @@ class ShardedModel:
         for number, layers in enumerate(self.stages) if self.schedule.several_stages else ():
             for layer in layers:
                 stage_of[layer] = number
-        return tuple(filled_buckets(self.profile, self.plan, self.replicas, stage_of))
+        users = [len(self._users(piece)) for piece in self.replicas]
+        return tuple(filled_buckets(self.profile, self.plan, self.replicas, stage_of, users))
 
     def steps(self, bucket: Bucket, cluster: Cluster) -> list[CollectiveTask]:
         """The collective that sums a bucket, in the devices of this plan; see `Symmetry.steps`."""
@@ -120,9 +121,11 @@ class ShardedModel:
     def shares(self, shared: Bucket | Replicas) -> int:
         """Among how many devices each state of a bucket or piece is shared out."""
         states = self.plan.states
-        if not states.stage:
-            return 1
-        return states.shares(self.symmetry.users(shared)[0] if self.symmetry else shared.devices)
+        return states.shares(self._users(shared)) if states.stage else 1
+
+    def _users(self, shared: Bucket | Replicas) -> tuple[int, ...]:
+        """The devices of all replicas that need the sum of a bucket or piece."""
+        return self.symmetry.users(shared)[0] if self.symmetry else shared.devices
 
     @property
     def sums_per_step(self) -> int:

@@ -72,10 +72,12 @@ def _lowered(model: ShardedModel, cluster: Cluster, runtime: Runtime) -> TaskGra
     orders = _add_order(builder, model, passes, starts, updates, apart)
     if meets:
         add_rendezvous(builder, orders, schedule)
-    if plan.states.stage == 3:
+    gathered = plan.states.stage == 3 or (plan.states.stage > 0 and runtime.overlaps_gathers)
+    if gathered:
         add_gathers(builder, model, passes, starts)
     add_broadcast(builder, model, passes, starts)
-    delivered = add_synchronisation(builder, model, cluster, BackwardTasks(passes.last, passes.device, starts))
+    backwards = BackwardTasks(passes.last, passes.device, starts)
+    delivered = add_synchronisation(builder, model, cluster, backwards, gathered=gathered)
     if schedule.stashes_weights:
         add_replica_updates(builder, model, cluster, passes, starts, delivered)
     _add_overheads(builder, runtime, orders, len(model.whole.devices), pipelined=meets)

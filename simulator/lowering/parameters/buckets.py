@@ -61,16 +61,17 @@ class Bucket:
         return tasks
 
 
-def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas], stage_of: Sequence[int]) -> list[Bucket]:
+def filled_buckets(
+    profile: Profile, plan: Plan, pieces: Sequence[Replicas], stage_of: Sequence[int], users: Sequence[int]
+) -> list[Bucket]:
     """Buckets of parameter pieces in the order in which they fill: gradients are ready from the last layer to the
     first. The first bucket of each stage's group of devices may hold less than the others.
 
     stage_of: by layer, which of the stages of its devices it is of: each has buckets of its own, as the runtimes wrap
-    virtual stages one by one.
+    virtual stages one by one. users: how many devices of all replicas sum each piece.
     """
     limits, ratio = plan.synchronisation, plan.states.gradient_ratio(profile.dtype)
-    first = limits.bucket_bytes if limits.first_bucket_bytes is None else limits.first_bucket_bytes
-    limit: dict[_Members, int] = defaultdict(lambda: first)
+    closed: set[_Members] = set()  # of which there is a bucket
     open_pieces: dict[_Members, list[Replicas]] = defaultdict(list)
     open_bytes: dict[_Members, int] = defaultdict(int)
     filled: list[Bucket] = []
@@ -90,14 +91,14 @@ def filled_buckets(profile: Profile, plan: Plan, pieces: Sequence[Replicas], sta
         )
         filled.append(bucket)
 
-    for piece in reversed(pieces):
+    for piece, devices in zip(reversed(pieces), reversed(users), strict=True):
         if piece.is_summed and piece.parameter_bytes:
             members = stage_of[piece.layer], piece.holders, piece.devices, piece.alike
             open_pieces[members].append(piece)
             open_bytes[members] += piece.parameter_bytes
-            if open_bytes[members] * ratio >= limit[members]:
+            if open_bytes[members] * ratio >= limits.filled_bytes(devices, first=members not in closed):
                 close(members)
-                limit[members] = limits.bucket_bytes
+                closed.add(members)
     for members in list(open_pieces):
         close(members)
     return filled

@@ -22,15 +22,14 @@ from simulator.taskgraph import Floats, Ints, Kind
 
 
 def add_synchronisation(
-    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: BackwardTasks
+    builder: GraphBuilder, model: ShardedModel, cluster: Cluster, backwards: BackwardTasks, *, gathered: bool
 ) -> list[list[tuple[int, tuple[int, ...]]]]:
-    """Append the collectives and the optimizer's updates.
+    """Append the collectives, the optimizer's updates and, unless passes have `gathered` what they use, the gathers.
 
-    Buckets of one group leave one after the other, as on one
-    communicator: a bucket's collective begins on a device when that of the bucket before has ended there; to
-    and from servers each message follows its like of the bucket before. The optimizer of a device runs once,
-    after its whole backward pass and every synchronisation that it takes part in, as torch's does; where weights are
-    stashed, each backward pass has an update of its own.
+    Buckets of one group leave one after the other, as on one communicator: a bucket's collective begins on a device
+    when that of the bucket before has ended there; to and from servers each message follows its like of the bucket
+    before. The optimizer of a device runs once, after its whole backward pass and every synchronisation that it takes
+    part in, as torch's does; where weights are stashed, each backward pass has an update of its own.
 
     Returns for every sum of a step the tasks that end it, with the devices that then hold the result.
     """
@@ -59,7 +58,7 @@ def add_synchronisation(
         delivered.append(_add_sums(builder, model.buckets, [steps[0] for steps in steps_of], backwards))
     if not model.schedule.stashes_weights:
         updates = _add_updates_after(builder, model, cluster, backwards, [end for ends in delivered for end in ends])
-        if plan.states.stage in (1, 2):
+        if plan.states.stage and not gathered:
             _add_gathers_after(builder, model, updates)
     return delivered
 

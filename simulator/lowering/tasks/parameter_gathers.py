@@ -1,4 +1,5 @@
-"""ZeRO's third stage (FSDP): parameters that devices share out are gathered before the passes that use them.
+"""Parameters that devices share out are gathered before the passes that use them: of ZeRO's third stage (FSDP) in every
+micro-batch, of the others, whose gathers wait for the step before alone, in the first.
 
 A bucket of gradients is also what is gathered together. The passes of a shard group use its buckets in an order, of
 which each gather runs `prefetch` ahead:
@@ -7,8 +8,9 @@ which each gather runs `prefetch` ahead:
     passes          0  1     2     3  ...      the pass of bucket i - 1 - prefetch have ended
 
 What was gathered is dropped after the pass, or with `keep_gathered` after the backward pass. What is recomputed needs
-its buckets again in the order of the network, and keeps them until its backward pass is over. Where a parameter is tied
-to a layer on other devices, such as another stage's, each of these homes gathers when its own passes come.
+its buckets again in the order of the network, and keeps them until its backward pass is over. Of the other stages all
+devices hold all parameters: the gathers of a step follow each other from its beginning. Where a parameter is tied to a
+layer on other devices, such as another stage's, each of these homes gathers when its own passes come.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ def add_gathers(builder: GraphBuilder, model: ShardedModel, passes: Passes, star
         layers = sorted({*(np.searchsorted(passes.first, [*shards], side="right") - 1).tolist()})  # of tied ones all
         users = {layer: devices[id(model.placements[layer])] for layer in layers}
         for gather in model.gathers(bucket):
-            for own in _of_homes(gather, users, bucket.size_bytes, apart=model.symmetry is None):
+            whole = model.plan.states.stage < 3  # what is held by all is gathered for all layers at once
+            apart = model.symmetry is None
+            for own in [_Gather(gather, layers)] if whole else _of_homes(gather, users, bucket.size_bytes, apart=apart):
                 pairs = frozenset(own.task.route.pairs) if own.task.route else ()
                 groups.setdefault((own.task.needs, own.task.delivers, pairs), {})[number] = own
     for gathers in groups.values():
@@ -114,21 +118,28 @@ class _ShardGroup:
         backward = np.repeat([kind == Kind.BACKWARD for kind, _, _ in blocks], lengths)
         microbatch = np.repeat([microbatch for _, microbatch, _ in blocks], lengths)
         start, way = starts[microbatch], backward.astype(np.int64)
-        gathering = np.flatnonzero(~backward) if states.keep_gathered else np.arange(len(places))
-        dropping = np.flatnonzero(backward) if states.keep_gathered else gathering
+        held_whole = states.stage < 3
+        once = ~backward & (microbatch == 0) if held_whole else ~backward
+        gathering = np.flatnonzero(once) if held_whole or states.keep_gathered else np.arange(len(places))
         numbers = np.array(self._buckets)[places[gathering]].tolist()
         gathers = [(number, self._gathers[number].task) for number in numbers]
         tasks = add_gather_tasks(builder, self._model, gathers, microbatch=microbatch[gathering])
         builder.depend(tasks[1:], tasks[:-1])
+        if held_whole:  # where no schedule keeps later micro-batches behind the first, they wait themselves
+            waiting = starts if self._model.schedule.order is None else starts[:1]
+            used = np.tile(gathering, len(waiting))
+            self._wait(np.tile(tasks, len(waiting)), places[used], backward[used], np.repeat(waiting, len(tasks)))
+            return
+        self._wait(tasks, places[gathering], backward[gathering], start[gathering])
         ended = np.stack([ends for _, ends in uses.values()])[way, places][gathering]  # (gathers, members)
         before = np.maximum.accumulate(np.where(ended[:, 0] < 0, -1, np.arange(len(tasks))))  # -1: none yet
         before = before[: max(len(tasks) - 1 - states.prefetch, 0)]
         waiting, before = tasks[len(tasks) - len(before) :][before >= 0], before[before >= 0]
         builder.depend(waiting[:, None], ended[before] + start[gathering][before][:, None])
-        self._wait(tasks, places[gathering], backward[gathering], start[gathering])
         end = np.append(self._begin[1:], len(self._owner)) - 1
         last = np.stack([self._of_layer[1][end], self._of_layer[0][self._begin] + total])[way, places] + start[:, None]
         held = self._gathered_bytes()[places]
+        dropping = np.flatnonzero(backward) if states.keep_gathered else gathering
         taken = np.broadcast_to(tasks[:, None], (len(tasks), len(self._members))), held[gathering]
         self._allocate([(gathering, *taken), (dropping, last[dropping], -held[dropping])])
 
