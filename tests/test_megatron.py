@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -19,7 +20,7 @@ from partitioners._stages.recomputed_layers import KINDS
 from simulator.errors import InputError
 from simulator.files import read_profile
 from simulator.language_models.device_model import DeviceModel
-from simulator.language_models.model_card import ModelCard
+from simulator.language_models.model_card import LatentAttention, ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.sharded_model import ShardedModel
@@ -352,7 +353,6 @@ def test_each_other_product_and_the_attention_are_kept_by_operator() -> None:
         ("mlp", 3 * 2 * TOKENS * CARD.ffn),
         ("core_attn+layernorm", 4 * TOKENS * (CARD.heads + CARD.hidden)),
         ("core_attn+mlp", 4 * TOKENS * CARD.heads + 6 * TOKENS * CARD.ffn),
-        ("mla_up_proj", 2 * TOKENS * (CARD.query_channels + 2 * CARD.key_channels)),
     ],
 )
 def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
@@ -361,6 +361,25 @@ def test_modules_drop_what_they_make(modules: str, dropped: float) -> None:
     statistics = 2 * 4 * TOKENS if "layernorm" in modules else 0
     assert kept_by_block("none") - kept_by_block(modules) == pytest.approx(dropped + statistics)
     assert kept_by_block("full") < kept_by_block(modules)
+
+
+LATENT = replace(CARD, kv_heads=None, latent=LatentAttention(key_rank=32, rotary=16, key_width=32, value_width=24))
+
+
+def test_what_attention_reads_of_latents_is_made_again() -> None:
+    """Queries, keys and values, in 2 bytes each."""
+    dropped = 2 * TOKENS * (LATENT.query_channels + LATENT.key_channels + LATENT.value_channels)
+    assert kept_by_block("none", LATENT) - kept_by_block("mla_up_proj", LATENT) == pytest.approx(dropped)
+
+
+@pytest.mark.parametrize("strategy", ["megatron", "fsdp"])
+def test_without_latents_their_recomputation_is_refused(strategy: str) -> None:
+    complaint = "recomputation is 'mlp+mla_up_proj': 'small' has no multi-head latent attention; leave mla_up_proj out"
+    with pytest.raises(InputError, match=re.escape(complaint)):
+        plan_of(strategy, PROFILE, star(4), settings(8), recomputation="mlp+mla_up_proj")
+    profile = modelled_profile(LATENT, STACK, batch_size=2)
+    plan = plan_of(strategy, profile, star(4), settings(8), recomputation="mla_up_proj")
+    assert plan.recomputed == tuple(tuple(f"blocks.{n}.{name}" for name in "qkv") for n in range(LATENT.layers))
 
 
 def test_stored_scores_are_dropped_by_selective_recomputation() -> None:

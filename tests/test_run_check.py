@@ -114,6 +114,17 @@ def test_a_run_that_was_started_is_simulated_and_bettered(capsys: pytest.Capture
         assert "PROFILE is missing" in capsys.readouterr().err
 
 
+def test_a_launch_line_recomputes_latents_only_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    again = " --recompute-granularity selective --recompute-modules mla_up_proj"
+    assert cli.main(["simulate", "--cluster", "dgx-h100", "--launch", TRAINED + again]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "'the model of --launch' has no multi-head latent attention; leave mla_up_proj out" in said
+    latent = TRAINED.replace(
+        "--group-query-attention --num-query-groups 8", "--multi-latent-attention --v-head-dim 192"
+    )
+    assert cli.main(["simulate", "--cluster", "dgx-h100", "--launch", latent + again]) == 0
+
+
 def test_what_nothing_explains_is_said_to_be_so() -> None:
     args = cli.parse(["check", "--model", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8"])
     run = _started_run.planned(args)

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from partitioners._stages.block_layout import block_starts, is_attention
 from simulator.errors import require
-from simulator.workload import Profile
+from simulator.workload import DTYPE_BYTES, Layer, Profile
 
 KINDS = ("none", "selective", "op", "full")
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj")
@@ -36,7 +36,23 @@ def recomputed_segments(profile: Profile, units: Sequence[range], recomputation:
     modules = ("core_attn",) if recomputation == "selective" else tuple(recomputation.split("+"))
     rule = f"it is {', '.join(KINDS)}, or some of {', '.join(MODULES)} joined by +"
     require({*modules} <= {*MODULES}, "recomputation", repr(recomputation), rule)
+    rule = f"{profile.model!r} has no multi-head latent attention; leave mla_up_proj out"
+    require("mla_up_proj" not in modules or _has_latents(profile), "recomputation", repr(recomputation), rule)
     return _named(profile, (segment for unit in units for segment in _of_modules(profile, unit, modules)))
+
+
+def _has_latents(profile: Profile) -> bool:
+    """Whether an attention reads a product of low rank, of fewer parameters than its inputs times its outputs."""
+
+    def producers(layer: Layer) -> Iterator[Layer]:
+        return (profile.layers[profile.index[name]] for name in layer.inputs)
+
+    products = (made for layer in profile.layers if is_attention(layer) for made in producers(layer))
+    return any(
+        made.parameter_bytes < DTYPE_BYTES[profile.dtype] * made.channels * sum(of.channels for of in producers(made))
+        for made in products
+        if made.sums_inputs
+    )
 
 
 def _named(profile: Profile, segments: Iterator[Sequence[int]]) -> Segments:
