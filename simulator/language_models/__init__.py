@@ -8,6 +8,7 @@ kernels           seconds of a product and of an attention by their sizes
 block             the operators of a block, of the embedding, the head and the loss, on one device
 device_model      seconds of an operator on a GPU: its kernels, and what software adds
 training_stack    a GPU, what its kernels reach, and the habits of a runtime; stacks/
+layer_shapes      the layers of a card's profile: which part of which operator each is, and what it keeps
 modelled_profile  a Profile out of a card: modelled, and called so
 training_grid     data x context x tensor x pipeline degrees, experts, ZeRO stage, recomputation and micro-batches
 grids             every grid of so many GPUs
