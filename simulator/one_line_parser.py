@@ -10,12 +10,14 @@ import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from math import inf, nan
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from simulator import units
 from simulator.errors import InputError, nearest
 from simulator.terminal import folded
-from simulator.units import parse_duration
 
+Name = TypeVar("Name")
+Value = TypeVar("Value")
 SHOWN = 40
 """Characters of a wrong value that a complaint repeats."""
 
@@ -130,10 +132,86 @@ def shape(text: str) -> tuple[int, ...]:
 
 def duration(text: str) -> float:
     """Seconds above 0, e.g. 2h30min."""
-    try:
-        seconds = parse_duration(text)
-    except InputError as error:
-        raise ArgumentTypeError(str(error)) from None
+    seconds = _read(units.parse_duration, text)
     if seconds <= 0:
         raise ArgumentTypeError(f"{text[:SHOWN]!r} is no time to work in")
     return seconds
+
+
+def counts(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1 with commas between."""
+    return tuple(map(count, text.split(",")))
+
+
+def doublings(text: str) -> tuple[int, ...]:
+    """Whole numbers of at least 1, ascending: with commas between, and A..B for A, 2A, 4A, ... and B.
+
+    >>> doublings("1..12"), doublings("3..24"), doublings("4,2")
+    ((1, 2, 4, 8, 12), (3, 6, 12, 24), (2, 4))
+    """
+    numbers: set[int] = set()
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        low = count(first)
+        high = count(last) if dots else low
+        if high < low:
+            raise ArgumentTypeError(f"{text[:SHOWN]!r} is empty: write the smaller number first")
+        numbers |= {high, *(low << i for i in range((high // low).bit_length()))}
+    return tuple(sorted(numbers))
+
+
+def number(text: str) -> float:
+    """A number of whatever size, which its user checks."""
+    value = parsed(text)
+    if value != value and text.strip().lower() not in ("nan", "-nan", "+nan"):
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a number")
+    return value
+
+
+def line_rate_share(text: str) -> float:
+    """A share of a link's line rate, above 0 and up to 1."""
+    value = parsed(text)
+    if not 0 < value <= 1:
+        raise ArgumentTypeError(
+            f"efficiency {text[:SHOWN]!r}: write a share of the line rate above 0 and up to 1, e.g. 0.3"
+        )
+    return value
+
+
+def size(text: str) -> int:
+    """Bytes, e.g. 25MiB."""
+    return _read(units.parse_bytes, text)
+
+
+def time(text: str) -> float:
+    """Seconds, e.g. 5us."""
+    return _read(units.parse_time, text)
+
+
+def bandwidth(text: str) -> float:
+    """Bytes per second, e.g. 10Gbps."""
+    return _read(units.parse_bandwidth, text)
+
+
+def _read(parse: Callable[[str], Value], text: str) -> Value:
+    try:
+        return parse(text)
+    except InputError as error:
+        raise ArgumentTypeError(str(error)) from None
+
+
+def assignment(
+    form: str, read_name: Callable[[str], Name], read_value: Callable[[str], Value]
+) -> Callable[[str], tuple[Name, Value]]:
+    """A type for NAME=VALUE. form: how it is written, with an example: "TIER=VALUE, e.g. inter=10Gbps"."""
+
+    def read(text: str) -> tuple[Name, Value]:
+        left, sign, right = text.partition("=")
+        if not (left and sign and right):
+            raise ArgumentTypeError(f"{text[:SHOWN]!r} is not {form}")
+        try:
+            return read_name(left), read_value(right)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{text[:SHOWN]!r} is not {form}: {error}") from None
+
+    return read

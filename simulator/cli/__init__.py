@@ -23,9 +23,9 @@ from functools import cache
 from types import ModuleType
 from typing import NoReturn, TextIO
 
-from simulator.cli import _effects, _torchrun, _values
+from simulator.cli import _effects, _torchrun
 from simulator.errors import InputError, ShardscopeError
-from simulator.one_line_parser import OneLineParser, nearest_option
+from simulator.one_line_parser import OneLineParser, duration, nearest_option
 from simulator.terminal import say
 
 LONGEST_LINE, LONGEST_WORD = 1500, 300
@@ -129,7 +129,7 @@ def _dispatch(argv: list[str]) -> int:
     if module is not None and hasattr(module, "main"):
         _check_words(words)
         limit = OneLineParser(prog="shardscope", add_help=False)
-        limit.add_argument("--timeout", dest="timeout_s", type=_values.duration)
+        limit.add_argument("--timeout", dest="timeout_s", type=duration)
         with _time_limit(limit.parse_args(argv[: len(argv) - len(words)]).timeout_s):
             code = int(module.main(list(words[1:])))
         _say_slow_engine(sys.stderr)
@@ -242,7 +242,7 @@ def _parser(name_typed: str) -> argparse.ArgumentParser:
     parser = OneLineParser(prog="shardscope", description="Simulate how a network trains on many devices.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show program's version number and exit")
     text = "end after so long, e.g. 10min, with code 2 and nothing half-written; before the command"
-    parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=_values.duration, help=text)
+    parser.add_argument("--timeout", dest="timeout_s", metavar="TIME", type=duration, help=text)
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     files = _files()
     for name, file in ({name_typed: files[name_typed]} if name_typed in files else files).items():

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
-from simulator.cli import _tables, _values
+from simulator.cli import _tables
 from simulator.errors import InputError
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, positive
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     accuracy = parser.add_argument_group("time to accuracy")
-    option(accuracy, "--to-accuracy X", "rank by the time to this accuracy, e.g. 0.97", _values.positive)
+    option(accuracy, "--to-accuracy X", "rank by the time to this accuracy, e.g. 0.97", positive)
     option(accuracy, "--curves FILE", "measured by `shardscope converge` (default: those stored for the network)")
 
 

@@ -9,12 +9,12 @@ from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _grid_words, _options, _printing, _tables, _values
+from simulator.cli import _effects, _grid_words, _options, _printing, _tables
 from simulator.cli._answers import Priced, answer, best_change
 from simulator.errors import InputError, UnknownNameError, require, require_name
 from simulator.language_models.card_files import read_card
 from simulator.network import catalogue
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option, time
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ BUDGET_S = 30.0
 def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """What a card's profile is made with, in a group of its own."""
     cards = parser.add_argument_group("where PROFILE is a model card")
-    option(cards, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(cards, "--sequence S", "tokens of a sequence (default: the card's)", count)
     option(cards, "--stack S", "training stack (JSON), or a name (default: the nearest)")
     text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
     option(cards, "--precision P", text)
@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     option(cards, "--runtime R", text)
-    option(cards, "--top K", "splits to print (default 5)", _values.count)
-    option(cards, "--budget TIME", "time to simulate grids; the rest keeps its bound (default 30s)", _values.time)
+    option(cards, "--top K", "splits to print (default 5)", count)
+    option(cards, "--budget TIME", "time to simulate grids; the rest keeps its bound (default 30s)", time)
 
 
 def check_profile(args: argparse.Namespace) -> None:

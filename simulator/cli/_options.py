@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _effects, _values
+from simulator.cli import _effects
 from simulator.errors import InputError
 from simulator.language_models.card_files import is_card
 from simulator.network import catalogue
-from simulator.one_line_parser import option
+from simulator.one_line_parser import assignment, bandwidth, count, line_rate_share, option, positive, size, time, whole
 from simulator.registry import entries
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
     add_overrides(machine)
     step = parser.add_argument_group("training step")
     text = "samples per step in all (default: the profile's for every worker, which is weak scaling)"
-    option(step, "--batch-size B", text, _values.count)
+    option(step, "--batch-size B", text, count)
     schedules = ", ".join(SCHEDULES)
     option(step, "--schedule NAME", f"order of forward and backward passes: {schedules}")
     collectives = ", ".join(entries("simulator.collectives"))
@@ -48,7 +48,7 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
     add_gradients(step)
     add_states(step)
     option(machine, "--strict", "an error, not a note, where the profile was captured on another device")
-    option(step, "--seed N", "seed of randomised strategies (default 0)", _values.whole, default=0)
+    option(step, "--seed N", "seed of randomised strategies (default 0)", whole, default=0)
 
 
 def add_output(parser: argparse._ActionsContainer, what: str) -> None:
@@ -60,39 +60,39 @@ def add_output(parser: argparse._ActionsContainer, what: str) -> None:
 
 def add_overrides(machine: argparse._ActionsContainer) -> None:
     """The options that change a cluster that was read."""
-    kind = _values.assignment("TIER=VALUE, e.g. inter=10Gbps", str, _values.bandwidth)
+    kind = assignment("TIER=VALUE, e.g. inter=10Gbps", str, bandwidth)
     text = "line rate of every link of a tier, e.g. inter=10Gbps"
     option(machine, "--bandwidth TIER=VALUE", text, kind, repeatable=True)
-    kind = _values.assignment("TIER=VALUE, e.g. inter=5us", str, _values.time)
+    kind = assignment("TIER=VALUE, e.g. inter=5us", str, time)
     option(machine, "--latency TIER=VALUE", "latency of every link of a tier, e.g. inter=5us", kind, repeatable=True)
-    kind = _values.assignment("TIER=SHARE, e.g. inter=0.3", str, _values.line_rate_share)
+    kind = assignment("TIER=SHARE, e.g. inter=0.3", str, line_rate_share)
     text = "share of its line rate that a tier gives training, e.g. inter=0.3 (default: as measured)"
     option(machine, "--efficiency TIER=SHARE", text, kind, repeatable=True)
     text = "devices compute X times as fast as the one that was profiled (default 1)"
-    option(machine, "--speed X", text, _values.positive, default=1.0)
-    option(machine, "--memory SIZE", "memory of every device, e.g. 96GiB (default: the cluster's)", _values.size)
+    option(machine, "--speed X", text, positive, default=1.0)
+    option(machine, "--memory SIZE", "memory of every device, e.g. 96GiB (default: the cluster's)", size)
 
 
 def add_gradients(step: argparse._ActionsContainer) -> None:
     """The options of gradient synchronisation and the optimizer, but for the collective."""
     from simulator.plan import OPTIMIZERS
 
-    option(step, "--bucket SIZE", "bytes of gradients per bucket (default 25MiB)", _values.size)
+    option(step, "--bucket SIZE", "bytes of gradients per bucket (default 25MiB)", size)
     text = "bytes of the first bucket (default: as the others; torch DDP's is 1MiB where its size is left out)"
-    option(step, "--first-bucket SIZE", text, _values.size)
+    option(step, "--first-bucket SIZE", text, size)
     option(step, "--no-overlap", "synchronise only after the whole backward pass")
     option(step, "--half-precision", "send gradients in 16 bits")
-    option(step, "--compression RATIO", "gradients are sent compressed to 1/RATIO of their bytes", _values.positive)
-    option(step, "--compression-cost TIME", "what compressing 1 GB of gradients takes a device, e.g. 5ms", _values.time)
+    option(step, "--compression RATIO", "gradients are sent compressed to 1/RATIO of their bytes", positive)
+    option(step, "--compression-cost TIME", "what compressing 1 GB of gradients takes a device, e.g. 5ms", time)
     text = "bytes of buffers that the first device sends all others as a step begins, as torch DDP does (default 0)"
-    option(step, "--broadcast SIZE", text, _values.size)
+    option(step, "--broadcast SIZE", text, size)
     option(step, "--optimizer", "decides the optimizer state in memory (default momentum)", choices=OPTIMIZERS)
 
 
 def add_work(step: argparse._ActionsContainer) -> None:
     """The option of work that differs from sample to sample."""
     text = "relative standard deviation of the work of a sample, drawn with --seed (default: as the profile says)"
-    option(step, "--work-deviation X", text, _values.positive)
+    option(step, "--work-deviation X", text, positive)
 
 
 def add_states(step: argparse._ActionsContainer) -> None:
@@ -100,7 +100,7 @@ def add_states(step: argparse._ActionsContainer) -> None:
     text = "replicas share out optimizer state (1), gradients too (2), parameters too (3, FSDP); default 0"
     option(step, "--zero STAGE", text, int, choices=(0, 1, 2, 3))
     text = "so many consecutive replicas share out states, as in hybrid FSDP (default: all)"
-    option(step, "--shard-group N", text, _values.count)
+    option(step, "--shard-group N", text, count)
     option(step, "--gradient-dtype DTYPE", "precision of kept and summed gradients, e.g. float32", str)
     option(step, "--recompute SEGMENTS", "drop activations and compute them again: 'stages', or a number of segments")
 
@@ -128,8 +128,8 @@ def add_cluster(parser: argparse._ActionsContainer, name: str, **keywords: Any) 
     """The options that `read_cluster` reads, the cluster itself under `name`."""
     option(parser, f"{name} CLUSTER", "cluster file, or a name that `shardscope clusters` lists", **keywords)
     text = "number of devices, filling nodes in order (default: the preset's, or all)"
-    option(parser, "--devices N", text, _values.count)
-    option(parser, "--servers K", "parameter servers to add to a preset", _values.count)
+    option(parser, "--devices N", text, count)
+    option(parser, "--servers K", "parameter servers to add to a preset", count)
 
 
 def read_cluster(args: argparse.Namespace, collective: str | None) -> Cluster:

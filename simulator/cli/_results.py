@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from simulator.cli import _tables, _values
+from simulator.cli import _tables
 from simulator.errors import InputError
 from simulator.files import write_text_atomic
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.sweep.chart import Chart, column_title, value_text
 
 Row = Mapping[str, Any]
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "folder DIR", "folder that `shardscope sweep --output` wrote")
     text = "only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\""
     option(parser, "--where SQL", text, repeatable=True)
-    option(parser, "--top N", "rows to print (default 10)", _values.count, default=10)
+    option(parser, "--top N", "rows to print (default 10)", count, default=10)
     add_output(parser)
     option(parser, "--json", "print the rows as JSON instead")
 

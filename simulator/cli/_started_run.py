@@ -6,11 +6,11 @@ import argparse
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _values
+from simulator.cli import _effects, _options
 from simulator.errors import InputError
 from simulator.language_models.card_files import read_card
 from simulator.network import catalogue
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, number, option, time
 
 if TYPE_CHECKING:
     from simulator.cli._run_causes import SimulatedRun
@@ -49,8 +49,8 @@ def add_details(parser: argparse.ArgumentParser) -> None:
     """What a command line may leave out."""
     group = parser.add_argument_group("what neither of these says")
     option(group, "--model CARD", "what it trains: a card's name, a card, or a model's config.json")
-    option(group, "--microbatch N", "sequences of a micro-batch (default 1)", _values.count)
-    option(group, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(group, "--microbatch N", "sequences of a micro-batch (default 1)", count)
+    option(group, "--sequence S", "tokens of a sequence (default: the card's)", count)
     option(group, "--stack S", "training stack (JSON), or a name (default: the nearest)")
 
 
@@ -124,7 +124,7 @@ def _started(args: argparse.Namespace) -> StartedRun:
 def numbers(parser: argparse.ArgumentParser) -> None:
     """What was measured, where there is no log."""
     measured = parser.add_argument_group("what was measured, in place of a log")
-    option(measured, "--step-time TIME", "of a step, e.g. 4.2s", _values.time)
-    option(measured, "--tokens-per-s N", "tokens a second of one device, e.g. 7500", _values.number)
-    option(measured, "--tflops N", "of one device, as the program says it", _values.number)
-    option(measured, "--mfu SHARE", "as the program says it: 0.42 or 42", _values.number)
+    option(measured, "--step-time TIME", "of a step, e.g. 4.2s", time)
+    option(measured, "--tokens-per-s N", "tokens a second of one device, e.g. 7500", number)
+    option(measured, "--tflops N", "of one device, as the program says it", number)
+    option(measured, "--mfu SHARE", "as the program says it: 0.42 or 42", number)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 
-from simulator.cli import _values
 from simulator.errors import InputError, nearest
-from simulator.one_line_parser import option
+from simulator.one_line_parser import assignment, option, positive
 from simulator.units import number_or_text
 
 _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effort"}
@@ -17,8 +16,8 @@ _OWN = {"optimizer_state", "seed", "progress", "microbatches", "schedule", "effo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     strategy = parser.add_argument_group("strategy")
     text = "search effort relative to the default, for strategies that search"
-    option(strategy, "--effort X", text, _values.positive)
-    kind = _values.assignment("NAME=VALUE, e.g. grid=8x8", str, str)
+    option(strategy, "--effort X", text, positive)
+    kind = assignment("NAME=VALUE, e.g. grid=8x8", str, str)
     text = "an option of the strategy's own, e.g. grid=8x8, imbalance=0.05, replicas=true"
     option(strategy, "--set NAME=VALUE", text, kind, repeatable=True)
 

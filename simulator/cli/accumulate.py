@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import files, units
-from simulator.cli import _effects, _options, _printing, _strategy, _tables, _values
-from simulator.one_line_parser import option
+from simulator.cli import _effects, _options, _printing, _strategy, _tables
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     option(parser, "--strategy NAME", "one that takes micro-batches (default data)", default="data")
-    option(parser, "--workers N", "logical workers, a multiple of the devices", _values.count)
+    option(parser, "--workers N", "logical workers, a multiple of the devices", count)
     option(parser, "--plan-out FILE", "write the best plan (JSON)")
     option(parser, "--json", "print all choices as JSON instead")
     _strategy.add_arguments(parser)

@@ -12,9 +12,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _options, _printing, _tables, _values
+from simulator.cli import _options, _printing, _tables
 from simulator.errors import InputError
-from simulator.one_line_parser import option
+from simulator.one_line_parser import assignment, option, size, time, whole
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = parser.add_argument_group("machine")
     _options.add_cluster(machine, "--cluster", required=True)
     _options.add_overrides(machine)
-    option(parser, "--size SIZE", "summed by all devices (default 100MB)", _values.size, default="100MB")
+    option(parser, "--size SIZE", "summed by all devices (default 100MB)", size, default="100MB")
     option(parser, "--collective NAME", "ring or tree; by default both")
-    kind = _values.assignment("DEVICE=TIME, e.g. 3=5ms", _values.whole, _values.time)
+    kind = assignment("DEVICE=TIME, e.g. 3=5ms", whole, time)
     text = "a device that begins later than the others, by its number, e.g. 3=5ms"
     option(parser, "--late DEVICE=TIME", text, kind, repeatable=True)
-    option(parser, "--overhead TIME", "of a device for each message, e.g. 1us", _values.time, default="0")
+    option(parser, "--overhead TIME", "of a device for each message, e.g. 1us", time, default="0")
     option(parser, "--json", "print when every device begins and ends as JSON instead")
 
 

@@ -24,9 +24,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _printing, _run_verdict, _started_run, _tables, _values
+from simulator.cli import _effects, _options, _printing, _run_verdict, _started_run, _tables
 from simulator.errors import InputError
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, whole
 from simulator.terminal import say
 from simulator.units import format_longer, format_time
 
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _started_run.add_details(parser)
     _started_run.numbers(parser)
     text = "the device that was recorded (default: the trace's rank; of a log the one that computes most)"
-    option(parser, "--device N", text, _values.whole)
+    option(parser, "--device N", text, whole)
     option(parser, "--json", "print the comparison as JSON instead")
     _options.add_inputs(parser, required=False)
 

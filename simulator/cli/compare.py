@@ -16,13 +16,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _accuracy, _better, _effects, _grids, _options, _printing, _started_run, _strategy, _values
+from simulator.cli import _accuracy, _better, _effects, _grids, _options, _printing, _started_run, _strategy
 from simulator.cli._answers import Priced, answer, best_change, dollars, dollars_per_million, priced, within
 from simulator.cli._printing import Shown, print_trace, say_notes
 from simulator.cli._tables import new_table, print_table
 from simulator.errors import InputError, MissingExtraError, require
 from simulator.language_models.card_files import is_card
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 from simulator.units import format_bytes, format_time
 
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _started_run.add_arguments(parser)
     text = "names with commas between, or all (default), which leaves out those that are there to be beaten"
     option(parser, "--strategies NAMES", text, default="all")
-    option(parser, "--microbatches M", "micro-batches per batch, for strategies that pipeline", _values.count)
+    option(parser, "--microbatches M", "micro-batches per batch, for strategies that pipeline", count)
     option(parser, "--trace-out FILE", "write a trace of the best that ui.perfetto.dev opens")
     _options.add_output(parser, "the reports, best first,")
     _options.add_work(parser)

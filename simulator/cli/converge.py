@@ -12,23 +12,23 @@ import argparse
 import shlex
 import sys
 
-from simulator.cli import _printing, _values
+from simulator.cli import _printing
 from simulator.errors import needing
 from simulator.files import write_json
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, doublings, option, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "model MODEL", "the network in the zoo")
     option(parser, "--dataset NAME", "what it learns (default %(default)s)", default="digits")
     text = "16..1024 is 16, 32, ... 1024; or numbers with commas between (default 16..1024)"
-    option(parser, "--batch-sizes A..B", text, doublings, default=doublings("16..1024"))
-    option(parser, "--target X", "accuracy (default 0.97)", _values.positive, default=0.97)
+    option(parser, "--batch-sizes A..B", text, doublings, default="16..1024")
+    option(parser, "--target X", "accuracy (default 0.97)", positive, default=0.97)
     text = "staleness of gradients in updates, written alike (default: none)"
     option(parser, "--staleness A..B", text, doublings, default=())
-    option(parser, "--stale-batch-size B", "samples per update (default 64)", _values.count, default=64)
-    option(parser, "--seeds N", "trials of each (default 5)", _values.count, default=5)
-    option(parser, "--epochs N", "epochs after which a trial ends (default 100)", _values.count, default=100)
+    option(parser, "--stale-batch-size B", "samples per update (default 64)", count, default=64)
+    option(parser, "--seeds N", "trials of each (default 5)", count, default=5)
+    option(parser, "--epochs N", "epochs after which a trial ends (default 100)", count, default=100)
     option(parser, "--output FILE", "the JSON file to write", required=True)
     option(parser, "--json", "print what was measured as JSON; progress on stderr")
 
@@ -54,14 +54,3 @@ def run(args: argparse.Namespace) -> None:
         _printing.print_json({"output": args.output, "model": curves.model, "trials": len(curves.trials)})
     else:
         print(f"wrote {args.output}: {len(curves.trials)} trials")
-
-
-def doublings(text: str) -> tuple[int, ...]:
-    """Whole numbers with commas between, or A..B for A, 2A, 4A, ... up to B, for argparse."""
-    first, dots, last = text.partition("..")
-    if not dots:
-        return _values.counts(text)
-    low, high = _values.count(first), _values.count(last)
-    if high < low:
-        raise argparse.ArgumentTypeError(f"{text!r} is empty: write the smaller number first")
-    return tuple(low << i for i in range((high // low).bit_length()))

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from simulator import files
-from simulator.cli import _values
 from simulator.errors import InputError, require
 from simulator.network import catalogue
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, whole
 
 if TYPE_CHECKING:
     from dashboard.state.store import Store
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a validation.json, or the folder of `shardscope validate`, which also holds single tasks"
     option(parser, "--validation PATH", text, Path)
     option(parser, "--host HOST", "address to listen on (default: this machine only)", default="127.0.0.1")
-    option(parser, "--port PORT", "port to listen on (default 8050; 0 takes a free one)", _values.whole, default=8050)
+    option(parser, "--port PORT", "port to listen on (default 8050; 0 takes a free one)", whole, default=8050)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -18,12 +18,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _printing, _tables, _torchrun, _values
+from simulator.cli import _printing, _tables, _torchrun
 from simulator.cli._captured_input import reference
 from simulator.device_names import alike, unlike
 from simulator.errors import InputError, needing, require
 from simulator.network.catalogue import read_cluster, read_runtime
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, positive
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "profile PROFILE", text)
     option(parser, "cluster CLUSTER", "a cluster file that `shardscope calibrate` wrote here")
     option(parser, "--network", "what joins the processes", choices=("lab", "loopback"))
-    option(parser, "--timeout S", "seconds per run", _values.positive, default=300.0)
+    option(parser, "--timeout S", "seconds per run", positive, default=300.0)
     option(parser, "--json", "print steps and findings as JSON instead")
 
 

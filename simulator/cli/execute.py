@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _options, _printing, _tables, _values
+from simulator.cli import _options, _printing, _tables
 from simulator.cli._captured_input import reference
 from simulator.errors import InputError, needing
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option, positive, shape
 from simulator.terminal import say
 from simulator.units import format_longer, format_time
 
@@ -45,10 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "what runs it: our executor (default), DistributedDataParallel or torch.distributed.pipelining"
     option(parser, "--via", text, choices=("execute", "ddp", "pipelining"), default="execute")
     option(parser, "--model NAME", "of the zoo, or package.module:callable (default: the plan's)")
-    option(parser, "--input-shape AxBxC", "of one sample (default: as captured)", _values.shape)
-    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
-    option(parser, "--steps N", "measured steps (default 10)", _values.count, default=10)
-    option(parser, "--timeout S", "seconds (default 600)", _values.positive, default=600.0)
+    option(parser, "--input-shape AxBxC", "of one sample (default: as captured)", shape)
+    option(parser, "--vocabulary N", "the input is integers below this", count)
+    option(parser, "--steps N", "measured steps (default 10)", count, default=10)
+    option(parser, "--timeout S", "seconds (default 600)", positive, default=600.0)
     option(parser, "--output FILE", "write the timeline of the median step (.npz)")
     option(parser, "--trace-out FILE", "write it as a trace that ui.perfetto.dev opens (JSON)")
     option(parser, "--json", "print both steps and the critical path as JSON instead")

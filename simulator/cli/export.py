@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _options, _printing, _values
+from simulator.cli import _options, _printing
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option, shape, whole
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--to", "the runtime", choices=(*RUNTIMES, TRACES), required=True)
     option(parser, "--profile PROFILE", "profile file or name (default: the plan's)")
     option(parser, "--model NAME", "package.module:callable that makes the network")
-    option(parser, "--input-shape AxBxC", "of one sample, e.g. 3x224x224", _values.shape)
-    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
+    option(parser, "--input-shape AxBxC", "of one sample, e.g. 3x224x224", shape)
+    option(parser, "--vocabulary N", "the input is integers below this", count)
     option(parser, "--output FILE", "what to write; - is standard output; of chakra a folder", required=True)
     option(parser, "--ranks A..B", "of chakra, those whose traces are written (default: all)")
     option(parser, "--json", "print what was written, and not as planned, as JSON")
@@ -112,7 +112,7 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
 def _ranks(asked: str | None, ranks: int) -> range:
     """Those that "A..B" or a number says. Raises InputError."""
     first, _, last = (asked or f"0..{ranks - 1}").partition("..")
-    numbers = [_values.whole(text) for text in (first, last or first)]
+    numbers = [whole(text) for text in (first, last or first)]
     require(numbers[0] <= numbers[1] < ranks, "ranks", asked, f"write A..B, of ranks 0 to {ranks - 1}")
     return range(numbers[0], numbers[1] + 1)
 
@@ -149,9 +149,9 @@ def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     _check_callable(model)
     if args.input_shape is None and "--input-shape" not in captured:
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    shape = args.input_shape or _values.shape(captured["--input-shape"])
+    sides = args.input_shape or shape(captured["--input-shape"])
     vocabulary = args.vocabulary or (int(captured["--vocabulary"]) if "--vocabulary" in captured else None)
-    return TrainedModel(name=model, input_shape=shape, vocabulary=vocabulary)
+    return TrainedModel(name=model, input_shape=sides, vocabulary=vocabulary)
 
 
 def _check_callable(model: str) -> None:

@@ -12,10 +12,10 @@ import sys
 from dataclasses import replace
 
 from simulator import files
-from simulator.cli import _printing, _values
+from simulator.cli import _printing
 from simulator.errors import InputError
 from simulator.network import catalogue
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, counts, option, shape
 from simulator.terminal import say
 
 
@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "files TRACE", text, nargs="+")
     option(parser, "--output FILE", "profile to write (JSON)")
     option(parser, "--model M", "a network of the zoo or package.module:callable, where a trace needs it")
-    option(parser, "--batch-size B[,B]", "samples per step, where the files do not say it", _values.counts, default=())
-    option(parser, "--input-shape CxHxW", "one sample's shape, for package.module:callable", _values.shape)
-    option(parser, "--classes N", "num_classes for package.module:callable", _values.count)
-    option(parser, "--vocabulary N", "the input is integers below this", _values.count)
+    option(parser, "--batch-size B[,B]", "samples per step, where the files do not say it", counts, default=())
+    option(parser, "--input-shape CxHxW", "one sample's shape, for package.module:callable", shape)
+    option(parser, "--classes N", "num_classes for package.module:callable", count)
+    option(parser, "--vocabulary N", "the input is integers below this", count)
     option(parser, "--dtype T", "precision, where the files do not say it (default float32)")
     option(parser, "--device NAME", "the device's name, where the files do not say it")
     option(parser, "--json", "print what was written as JSON instead")

@@ -19,8 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _values
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -39,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "card CARD", "model card (YAML), or the name of one that ships", nargs="?")
     option(parser, "--stack S", "training stack (JSON), or a name (default: the one of the nearest GPU)")
     option(parser, "--device GPU", "another accelerator than the stack's: h100, a100, b200, ...")
-    option(parser, "--sequence S", "tokens of a sequence (default: the card's)", _values.count)
+    option(parser, "--sequence S", "tokens of a sequence (default: the card's)", count)
     option(parser, "--precision P", "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8")
     option(parser, "--attention K", "kernel of the attention: flash-1, flash-2, fused (the fastest) or scores")
-    option(parser, "--batch-size B", "sequences of the profile (default 1)", _values.count)
+    option(parser, "--batch-size B", "sequences of the profile (default 1)", count)
     option(parser, "--output FILE", "profile to write (JSON)")
     fitting = parser.add_argument_group("calibration")
     option(fitting, "--calibrate CSV", "measured runs, from which the stack's constants are taken")

@@ -15,10 +15,10 @@ from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from simulator.cli import _answers, _effects, _grid_words, _grids, _options, _printing, _results, _tables, _values
+from simulator.cli import _answers, _effects, _grid_words, _grids, _options, _printing, _results, _tables
 from simulator.errors import require
 from simulator.language_models.card_files import is_card
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, time
 from simulator.sweep.chart import chart, chart_text
 from simulator.terminal import say
 from simulator.units import format_bandwidth, format_time
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.set_defaults(objective="step", runtime=None)
     _grids.add_card_arguments(parser)
-    option(parser, "--budget TIME", "time to search for plans (default 20s)", _values.time)
+    option(parser, "--budget TIME", "time to search for plans (default 20s)", time)
     _results.add_output(parser)
     option(parser, "--json", "print the points as JSON instead")
 

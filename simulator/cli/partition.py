@@ -10,14 +10,14 @@ import shlex
 from dataclasses import replace
 
 from simulator import files
-from simulator.cli import _effects, _options, _printing, _strategy, _values
-from simulator.one_line_parser import option
+from simulator.cli import _effects, _options, _printing, _strategy
+from simulator.one_line_parser import count, option
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     option(parser, "--strategy NAME", "partitioning strategy: data, pipeline, hypergraph, ...", required=True)
-    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
+    option(parser, "--microbatches M", "micro-batches per batch", count)
     _options.add_work(parser)
     option(parser, "--output FILE", "the plan (JSON); - is standard output", required=True)
     option(parser, "--hgr FILE", "also write the plan's shards as a hypergraph (hMETIS)")

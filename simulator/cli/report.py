@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _effects, _options, _printing, _strategy, _values
+from simulator.cli import _effects, _options, _printing, _strategy
 from simulator.errors import InputError, MissingExtraError
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     option(parser, "--strategies NAMES", "names with commas", default="data,pipeline,hypergraph")
-    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
+    option(parser, "--microbatches M", "micro-batches per batch", count)
     option(parser, "--output FILE", "default report.html", default="report.html")
     option(parser, "--json", "print what was written, and each step, as JSON")
     _strategy.add_arguments(parser)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _printing, _tables, _values
+from simulator.cli import _options, _printing, _tables
 from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
-from simulator.errors import InputError
-from simulator.one_line_parser import option
+from simulator.errors import InputError, require
+from simulator.one_line_parser import count, doublings, option, whole
 from simulator.sweep.export import write_png
 from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
@@ -29,24 +29,26 @@ if TYPE_CHECKING:
     from simulator.studies.architectures import Architecture
     from simulator.studies.scaling import ScalingResult, ScalingStudy
 
+MOST_DEVICES = 4096
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "profile PROFILE", "profile file, or a name that `shardscope profiles` lists")
     machine = parser.add_argument_group("machine")
     option(machine, "--cluster CLUSTER", "cluster file, or a name that `shardscope clusters` lists", required=True)
-    option(machine, "--devices N..M", "numbers of devices (default 1..64)", default="1..64")
-    option(machine, "--servers K", "parameter servers of ps (default 1)", _values.count, default=1)
+    option(machine, "--devices N..M", "numbers of devices (default 1..64)", doublings, default="1..64")
+    option(machine, "--servers K", "parameter servers of ps (default 1)", count, default=1)
     _options.add_overrides(machine)
     step = parser.add_argument_group("training step")
     option(step, "--sync NAMES", "ways to synchronise (default ring,ps)", default="ring,ps")
-    option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", _values.whole, default=3)
+    option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", whole, default=3)
     kind = step.add_mutually_exclusive_group()
     option(kind, "--weak", "every device has --batch-size samples (default)")
     option(kind, "--strong", "all devices together have --batch-size samples")
-    option(step, "--batch-size B", "samples (default: the profile's)", _values.count)
+    option(step, "--batch-size B", "samples (default: the profile's)", count)
     _options.add_gradients(step)
     shown = parser.add_argument_group("output")
-    option(shown, "--epoch-samples N", "adds time and dollars per epoch", _values.count)
+    option(shown, "--epoch-samples N", "adds time and dollars per epoch", count)
     option(shown, "--plot FILE", "draw the study, as .html that needs no network, or its throughput as .png")
     option(shown, "--usage FILE.html", "draw the resource usage over the largest step of each way")
     _options.add_output(shown, "the points")
@@ -54,21 +56,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from simulator.report.usage import write_html
-    from simulator.studies.architectures import device_counts
     from simulator.studies.scaling import scale
 
     if args.plot and Path(args.plot).suffix not in (".html", ".png"):
         raise InputError(f"plot {args.plot}: its suffix says what to write, one of .html, .png")
+    largest = args.devices[-1]
+    require(largest <= MOST_DEVICES, "devices", largest, f"they are at most {MOST_DEVICES}")
     study, ways = _study(args), _architectures(args)
-    counts = device_counts(args.devices)
-    points = list(scale(study, ways, counts))
+    points = list(scale(study, ways, args.devices))
     each = "per device (weak scaling)" if study.weak else "in all (strong scaling)"
-    title = f"{study.profile.model} on {study.cluster_of(counts[-1], 0).name}, batch {study.batch_size} {each}"
+    title = f"{study.profile.model} on {study.cluster_of(largest, 0).name}, batch {study.batch_size} {each}"
     if args.plot:
         _plot(points, title, Path(args.plot))
     if args.usage:
-        write_html(_usages(study, ways, counts[-1]), Path(args.usage))
-    notes = _printing.machine_notes(study.profile, study.cluster_of(counts[-1], 0))
+        write_html(_usages(study, ways, largest), Path(args.usage))
+    notes = _printing.machine_notes(study.profile, study.cluster_of(largest, 0))
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:

@@ -15,10 +15,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _effects, _options, _printing, _results, _values
+from simulator.cli import _effects, _options, _printing, _results
 from simulator.errors import InputError, require
 from simulator.language_models.card_files import read_card
-from simulator.one_line_parser import option
+from simulator.one_line_parser import option, time
 from simulator.sweep.chart import column_title, value_text
 from simulator.terminal import say
 from simulator.units import format_time
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     text = "what to minimise; cost may leave devices unused (default step)"
     option(parser, "--objective", text, choices=["step", "throughput", "cost", "memory"], default="step")
-    option(parser, "--budget TIME", "time to search (default 60s)", _values.time, default="60s")
+    option(parser, "--budget TIME", "time to search (default 60s)", time, default="60s")
     option(parser, "--plan-out FILE", "write the plan (JSON)")
     option(parser, "--json", "print plan figures, bound and tally as JSON instead")
 

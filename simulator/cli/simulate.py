@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _answers, _effects, _options, _printing, _started_run, _strategy, _values
+from simulator.cli import _answers, _effects, _options, _printing, _started_run, _strategy
 from simulator.errors import InputError, require
-from simulator.one_line_parser import option
+from simulator.one_line_parser import assignment, count, number, option, positive, whole
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -31,12 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     plan = parser.add_argument_group("plan").add_mutually_exclusive_group()
     option(plan, "--strategy NAME", "partitioning strategy: data, model, pipeline, ...")
     option(plan, "--plan FILE", "a plan that --plan-out wrote")
-    option(parser, "--microbatches M", "micro-batches per batch", _values.count)
+    option(parser, "--microbatches M", "micro-batches per batch", count)
     noise = parser.add_argument_group("noise")
     _options.add_work(noise)
     text = "relative standard deviation of every compute task's duration, drawn with --seed"
-    option(noise, "--jitter X", text, _values.positive, default=0.0)
-    kind = _values.assignment("DEVICE=FACTOR, e.g. 3=2", _values.whole, _values.number)
+    option(noise, "--jitter X", text, positive, default=0.0)
+    kind = assignment("DEVICE=FACTOR, e.g. 3=2", whole, number)
     text = "tasks of a device take FACTOR times as long, e.g. 3=2"
     option(noise, "--straggler DEVICE=FACTOR", text, kind, repeatable=True)
     option(parser, "--plan-out FILE", "write the plan (JSON)")

@@ -16,9 +16,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _printing, _results, _values
+from simulator.cli import _printing, _results
 from simulator.errors import InputError
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 from simulator.units import format_duration
 
@@ -35,7 +35,7 @@ SAMPLE_POINTS, SAMPLE_S, SHOWN = 8, 5.0, 5
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "sweep SWEEP.yaml", "what to sweep; see docs/sweeps.md")
     option(parser, "--output DIR", "folder of the results (sweep.sqlite)")
-    option(parser, "--jobs N", "processes (default: all cores)", _values.count, default=os.cpu_count() or 1)
+    option(parser, "--jobs N", "processes (default: all cores)", count, default=os.cpu_count() or 1)
     option(parser, "--scheduler tcp://...", "run on the workers of this Dask scheduler")
     option(parser, "--dask", "run on --jobs Dask workers started here", choices=["local"])
     option(parser, "--resume", "run only what DIR lacks")

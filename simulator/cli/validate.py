@@ -12,10 +12,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _printing, _values
+from simulator.cli import _printing
 from simulator.cli._tables import new_table, print_table
 from simulator.errors import RunError, needing, require
-from simulator.one_line_parser import option
+from simulator.one_line_parser import count, option
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--suite", "all runs (default), or two", choices=("local", "reduced"), default="local")
     option(parser, "--only TEXT", "the runs whose names contain this")
     option(parser, "--output DIR", "(default %(default)s)", default="out/validation")
-    option(parser, "--rounds N", "how often to measure and run (default 3)", _values.count, default=3)
+    option(parser, "--rounds N", "how often to measure and run (default 3)", count, default=3)
     option(parser, "--json", "print runs and summary as JSON; progress on stderr")
     option(parser, "--list", "print the names of the runs and end")
 

@@ -1,14 +1,13 @@
-"""Ways of synchronising data parallelism, and numbers of devices, as a user names them."""
+"""Ways of synchronising data parallelism, as a user names them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from simulator import collectives
-from simulator.errors import InputError, UnknownNameError, require
+from simulator.errors import InputError, UnknownNameError
 from simulator.plan import Synchronisation
 
-MOST_DEVICES = 4096
 ASYNCHRONOUS, BOUNDED = "-async", "-ssp"
 
 
@@ -49,29 +48,3 @@ def architecture(text: str, synchronisation: Synchronisation, *, servers: int = 
         waits=plain == name,
         staleness=staleness if name.endswith(BOUNDED) else None,
     )
-
-
-def device_counts(text: str) -> list[int]:
-    """Numbers of devices from "1..64" (powers of two from 1, and the end), "1,3,8", or both: "1..8,12".
-
-    Raises InputError.
-
-    >>> device_counts("1..12"), device_counts("3..24"), device_counts("4,2")
-    ([1, 2, 4, 8, 12], [3, 6, 12, 24], [2, 4])
-    """
-    counts: set[int] = set()
-    for part in text.split(","):
-        first, dots, last = part.strip().partition("..")
-        low, high = _whole(first, text), _whole(last, text) if dots else _whole(first, text)
-        require(low <= high <= MOST_DEVICES, "devices", text, f"ranges ascend, to at most {MOST_DEVICES}")
-        while low < high:
-            counts.add(low)
-            low *= 2
-        counts.add(high)
-    return sorted(counts)
-
-
-def _whole(part: str, text: str) -> int:
-    if not part.isdecimal() or int(part) < 1:
-        raise InputError(f"devices is {text!r}: write 1..64 (powers of two), or numbers with commas between, 1,3,8")
-    return int(part)

@@ -94,15 +94,14 @@ class ScalingStudy:
     runtime: Runtime = IDEAL
 
 
-def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Iterable[int]) -> Iterator[ScalingResult]:
+def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Sequence[int]) -> Iterator[ScalingResult]:
     """The points of every architecture in turn, each over the numbers of devices in `counts`.
 
     Raises InputError, e.g. when a device would get no sample.
     """
     one_device_samples_per_s = _one_device_samples_per_s(study)
-    device_counts = list(counts)
     for kind in architectures:
-        for devices in device_counts:
+        for devices in counts:
             yield _point(study, kind, devices, one_device_samples_per_s)
 
 
