@@ -17,8 +17,7 @@ from simulator.language_models.grids import Divisible, candidate_grids
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
 from simulator.language_models.training_grid import RECOMPUTATION, TrainingGrid
 from simulator.language_models.training_stack import TrainingStack, stack_of
-from simulator.parameter_states import ParameterStates
-from simulator.plan import OPTIMIZERS, StepSettings
+from simulator.plan import StepSettings
 from simulator.workload import Profile
 
 
@@ -45,9 +44,11 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
             yield grid_choice(grid, profile, step)
 
 
-def grid_choice(grid: TrainingGrid, profile: Profile, step: StepSettings) -> StrategyChoice:
-    """A grid as a choice of the strategy that places it; a modelled profile's stack says how states are shared."""
-    stack, states = stack_of(profile), replace(step.states, group=grid.shard_group or step.states.group)
+def grid_choice(
+    grid: TrainingGrid, profile: Profile, step: StepSettings, stack: TrainingStack | None = None
+) -> StrategyChoice:
+    """A grid as a choice of its strategy; `stack`, or that of a modelled profile, says how states are shared."""
+    stack, states = stack or stack_of(profile), replace(step.states, group=grid.shard_group or step.states.group)
     asked = replace(step, microbatches=grid.accumulation, schedule=grid.schedule or step.schedule, states=states)
     if stack is not None:
         asked = stack.step(asked, profile, grid.zero_stage)
@@ -75,16 +76,3 @@ def grid_options(grid: TrainingGrid) -> dict[str, Any]:
     degrees |= {"expert_tensor": 1} if grid.whole_experts and grid.expert > 1 else {}
     copied = {"sequence_parallel": False} if grid.tensor > 1 and not grid.sequence_parallel else {}
     return {**degrees, **copied, **again, **({"layout": grid.layout} if grid.layout else {})}
-
-
-def grid_settings(grid: TrainingGrid, profile: Profile, stack: TrainingStack) -> StepSettings:
-    """The step of `grid` as the runtime of `stack` takes it."""
-    asked = StepSettings(
-        batch_size=grid.batch,
-        microbatches=grid.accumulation,
-        schedule=grid.schedule or None,
-        states=ParameterStates(group=grid.shard_group),
-        optimizer_state=OPTIMIZERS[stack.optimizer],
-        runtime=stack.runtime,
-    )
-    return stack.step(asked, profile, grid.zero_stage)

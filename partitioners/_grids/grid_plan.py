@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-import partitioners
-from partitioners import StrategyChoice
-from partitioners._grid_choices import grid_options, grid_settings
+from partitioners import StrategyChoice, plan_of
+from partitioners._grid_choices import grid_choice, grid_options
 from simulator.cluster import Cluster
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.parameter_states import ParameterStates
-from simulator.plan import Plan, StepSettings
+from simulator.plan import OPTIMIZERS, Plan, StepSettings
 from simulator.workload import Profile
 
 
@@ -27,5 +23,6 @@ def simulate_options(grid: TrainingGrid) -> str:
 
 def grid_plan(grid: TrainingGrid, profile: Profile, cluster: Cluster, stack: TrainingStack) -> Plan:
     """The plan of `grid` for a card's profile. Raises InputError where its strategy cannot place it."""
-    options: Mapping[str, Any] = grid_options(grid)
-    return partitioners.plan_of(grid.strategy, profile, cluster, grid_settings(grid, profile, stack), seed=0, **options)
+    step = StepSettings(batch_size=grid.batch, optimizer_state=OPTIMIZERS[stack.optimizer], runtime=stack.runtime)
+    choice = grid_choice(grid, profile, step, stack)
+    return plan_of(choice.strategy, profile, cluster, choice.step, **choice.own)

@@ -55,10 +55,8 @@ class _ConfigFields:
     def left(self) -> tuple[str, ...]:
         """Fields that say something, were not read and may change a step."""
         said = {name: value for name, value in self._fields.items() if value not in (None, False, 0, "", [], {})}
-        return tuple(f"{name} {_short(value)}" for name, value in sorted(said.items()) if self._matters(name))
-
-    def _matters(self, name: str) -> bool:
-        return name not in self._read and not _HARMLESS.search(name)
+        matter = (name for name in sorted(said) if name not in self._read and not _HARMLESS.search(name))
+        return tuple(f"{name} {_short(said[name])}" for name in matter)
 
 
 def is_config(text: str) -> bool:
@@ -112,10 +110,6 @@ def _mistral(read: _ConfigFields) -> Fields:
     return {**_decoder(read), "window": read.count("sliding_window")}
 
 
-def _mixtral(read: _ConfigFields) -> Fields:
-    return {**_mistral(read), **_experts(read)}
-
-
 def _qwen2(read: _ConfigFields) -> Fields:
     window = read.count("sliding_window") if read.get("use_sliding_window") else 0
     return {**_decoder(read), "qkv_biases": True, "window": window}
@@ -145,10 +139,6 @@ def _gpt2(read: _ConfigFields) -> Fields:
     )  # fmt: skip
 
 
-def _gpt_neox(read: _ConfigFields) -> Fields:
-    return {**_decoder(read), **_gelu(biases=bool(read.get("attention_bias", default=True)))}
-
-
 def _bloom(read: _ConfigFields) -> Fields:
     hidden = read("hidden_size", "n_embed")
     return _gelu(
@@ -170,33 +160,18 @@ def _mpt(read: _ConfigFields) -> Fields:
     }  # fmt: skip
 
 
-def _gemma(read: _ConfigFields) -> Fields:
-    return _decoder(read, tied=True)
-
-
 def _gemma2(read: _ConfigFields) -> Fields:
-    return {**_gemma(read), "norms": 4, "window": read.count("sliding_window", default=4096), "whole_every": 2}
+    return {
+        **_decoder(read, tied=True),
+        "norms": 4,
+        "window": read.count("sliding_window", default=4096),
+        "whole_every": 2,
+    }
 
 
 def _gemma3(read: _ConfigFields) -> Fields:
     every = read.count("sliding_window_pattern", "_sliding_window_pattern", default=6)
     return {**_gemma2(read), "query_key_norm": "head", "whole_every": every}
-
-
-def _phi(read: _ConfigFields) -> Fields:
-    return {**_decoder(read), **_gelu(norms=1, head_bias=True)}
-
-
-def _olmo(read: _ConfigFields) -> Fields:
-    return {**_llama(read), "norm_vectors": 0}
-
-
-def _olmo2(read: _ConfigFields) -> Fields:
-    return {**_llama(read), "query_key_norm": "all"}
-
-
-def _nemotron(read: _ConfigFields) -> Fields:
-    return {**_llama(read), "gated": False, "norm_vectors": 2}
 
 
 def _falcon(read: _ConfigFields) -> Fields:
@@ -242,11 +217,17 @@ def _llama4(read: _ConfigFields) -> Fields:
 
 
 TYPES: Mapping[str, Callable[[_ConfigFields], Fields]] = {
-    "llama": _llama, "mistral": _mistral, "mixtral": _mixtral, "qwen2": _qwen2, "qwen3": _qwen3,
-    "qwen3_moe": _qwen3_moe, "gpt2": _gpt2, "gpt_neox": _gpt_neox, "bloom": _bloom, "mpt": _mpt, "gemma": _gemma,
-    "gemma2": _gemma2, "gemma3_text": _gemma3, "phi": _phi, "phi3": _mistral, "olmo": _olmo, "olmo2": _olmo2,
-    "nemotron": _nemotron, "falcon": _falcon, "deepseek_v2": _deepseek, "deepseek_v3": _deepseek,
-    "kimi_k2": _deepseek, "gpt_oss": _gpt_oss, "llama4_text": _llama4, "granite": _llama,
+    "llama": _llama, "granite": _llama, "mistral": _mistral, "phi3": _mistral, "qwen2": _qwen2, "qwen3": _qwen3,
+    "qwen3_moe": _qwen3_moe, "gpt2": _gpt2, "bloom": _bloom, "mpt": _mpt, "gemma2": _gemma2, "gemma3_text": _gemma3,
+    "falcon": _falcon, "deepseek_v2": _deepseek, "deepseek_v3": _deepseek, "kimi_k2": _deepseek, "gpt_oss": _gpt_oss,
+    "llama4_text": _llama4,
+    "mixtral": lambda read: {**_mistral(read), **_experts(read)},
+    "gpt_neox": lambda read: {**_decoder(read), **_gelu(biases=bool(read.get("attention_bias", default=True)))},
+    "gemma": lambda read: _decoder(read, tied=True),
+    "phi": lambda read: {**_decoder(read), **_gelu(norms=1, head_bias=True)},
+    "olmo": lambda read: {**_llama(read), "norm_vectors": 0},
+    "olmo2": lambda read: {**_llama(read), "query_key_norm": "all"},
+    "nemotron": lambda read: {**_llama(read), "gated": False, "norm_vectors": 2},
 }  # fmt: skip
 """What is read of each type."""
 
