@@ -14,15 +14,13 @@ from itertools import combinations
 import numpy as np
 
 from partitioners._hypergraphs.hypergraph import Grid, grid_of
+from partitioners._hypergraphs.kahypar import integers
 from simulator.cluster import Cluster
 from simulator.errors import InputError, needing, require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.taskgraph import Floats, Ints
 from simulator.workload import Profile
-
-_TOTAL = 2**30
-"""METIS adds integer weights up in 32 bits."""
 
 Edges = dict[tuple[int, int], float]
 """Bytes of one step between two vertices, the smaller first."""
@@ -98,16 +96,9 @@ def cut(vertices: Floats, edges: Edges, shares: Floats, *, imbalance: float = 0.
     partitioned = pymetis.part_graph(
         len(shares),
         pymetis.CSRAdjacency(start.tolist(), target[order].tolist()),
-        vweights=_integers(vertices),
-        eweights=_integers(weights),
+        vweights=integers(vertices),
+        eweights=integers(weights),
         tpwgts=shares.tolist(),
         options=pymetis.Options(seed=seed, ufactor=max(1, round(1000 * imbalance))),
     )
     return np.array(partitioned.vertex_part, dtype=np.int64)
-
-
-def _integers(weights: Floats) -> list[int]:
-    """Weights as integers of at least 1, in proportion."""
-    scale = _TOTAL / max(float(weights.sum()), 1e-300)
-    rounded: list[int] = np.maximum(np.rint(weights * scale), 1).astype(np.int64).tolist()
-    return rounded

@@ -102,7 +102,8 @@ def format_time(seconds: float) -> str:
 
 
 def format_longer(seconds: float) -> str:
-    """How much longer something takes, e.g. "+1.5 ms"."""
+    """How much longer something takes, to the nanosecond, e.g. "+1.5 ms"."""
+    seconds = round(seconds, 9)
     return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
 
 

@@ -15,7 +15,7 @@ from benchmarks.convergence_plots import accuracy_curve
 from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Interval, Regime, Trial
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training
-from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy, regime_of
+from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
 from simulator.errors import InputError
 from simulator.files import write_json
 from simulator.lowering.sharded_model import ShardedModel
@@ -179,14 +179,14 @@ def test_time_cost_and_energy_to_the_target() -> None:
         cluster, devices=tuple(replace(device, dollars_per_hour=1.8, watts=250.0) for device in cluster.devices)
     )
     plan = planned("data", profile, priced, batch_size=8)
-    report = run(profile, priced, plan).report
-    cost = plan_cost_to_accuracy(curves_of(trial(800, 8), trial(880, 8, 1)), 0.9, profile, priced, plan, report)
+    report, regime = run(profile, priced, plan).report, regime_of(ShardedModel(profile, plan))
+    cost = cost_to_accuracy(curves_of(trial(800, 8), trial(880, 8, 1)), 0.9, regime, priced, report.samples_per_s)
     assert cost.seconds.low == pytest.approx(100 * report.step_s) and cost.seconds.high == pytest.approx(
         110 * report.step_s
     )
     assert cost.dollars and cost.dollars.low == pytest.approx(100 * (report.dollars_per_step or 0))
     assert cost.joules and cost.joules.median == pytest.approx(cost.seconds.median * 500)
-    free = plan_cost_to_accuracy(curves_of(trial(800, 8)), 0.9, profile, cluster, plan, report)
+    free = cost_to_accuracy(curves_of(trial(800, 8)), 0.9, regime, cluster, report.samples_per_s)
     assert free.dollars is None and free.joules is None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
+from dashboard.figures.shades import CIVIDIS
 from dashboard.figures.style import (
     FORWARD,
     IDLE,
@@ -28,7 +29,7 @@ from simulator.sweep.queries import pareto
 
 Row = Mapping[str, Any]
 _OUTCOMES = ("step_s", "peak_memory_bytes", "communication_bytes", "bubble_ratio", "load_balance_ratio")
-_SHADES = ("#cab969", "#958f78", "#666970", "#31446b", "#00204d")
+_SHADES = CIVIDIS[-2::-1]  # the lightest would not be seen
 _PALE = "rgba(150,150,150,0.18)"
 _SQUEEZED = 8.0
 """Times the least: an axis to more is logarithmic."""

@@ -12,9 +12,8 @@ from dashboard.frame.cards import beside, card, column, facts, plain_table, scro
 from dashboard.state.validations import Stored
 from dashboard.words.kpis import Kpi, seconds_range
 from simulator.errors import InputError
-from simulator.taskgraph import TaskGraph
-from simulator.units import format_bytes, format_time
-from traces.results.timeline_comparison import Comparison, Difference
+from simulator.units import format_bytes, format_longer, format_time
+from traces.results.timeline_comparison import Comparison
 from traces.results.validations import DISTURBED, ValidatedRun, disturbed_words, summarised
 
 _WORST = 5
@@ -155,7 +154,7 @@ def causes(comparison: Comparison) -> list[Any]:
     """What the actual step consisted of, and the tasks that were longer or later than predicted by most."""
     rows = [
         [kind.name.lower(), f"{total.tasks}", format_time(total.predicted_s), format_time(total.actual_s),
-         _signed(total.actual_s - total.predicted_s)]
+         format_longer(total.actual_s - total.predicted_s)]
         for kind, total in comparison.totals(comparison.path).items()
     ]  # fmt: skip
     rows.append(["waits between them", "", "", format_time(comparison.waits_s), ""])
@@ -163,21 +162,11 @@ def causes(comparison: Comparison) -> list[Any]:
     worst = {"longest over prediction": comparison.longest(_WORST), "latest of their own": comparison.latest(_WORST)}
     tables = {titles[0]: plain_table(titles, rows)}
     for title, tasks in worst.items():
-        cells = [_difference_cells(comparison.graph, difference) for difference in tasks]
+        cells = [
+            [comparison.graph.describe(each.task), format_time(each.predicted_s), format_time(each.actual_s),
+             format_longer(each.late_s)]
+            for each in tasks
+        ]  # fmt: skip
         if cells:
             tables[title] = plain_table((title, "predicted", "actual", "starts late"), cells)
     return [html.Div(table, **scrolled(title, "tasks-table")) for title, table in tables.items()]
-
-
-def _difference_cells(graph: TaskGraph, difference: Difference) -> list[str]:
-    return [
-        graph.describe(difference.task),
-        format_time(difference.predicted_s),
-        format_time(difference.actual_s),
-        _signed(difference.late_s),
-    ]
-
-
-def _signed(seconds: float) -> str:
-    rounded = round(seconds, 9)
-    return f"{'−' if rounded < 0 else '+'}{format_time(abs(rounded))}"

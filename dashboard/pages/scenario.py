@@ -16,7 +16,7 @@ from dashboard.frame.shell import Page
 from dashboard.state.scenarios import ScenarioResults, SimulatedScenario
 from dashboard.state.store import Store
 from dashboard.words.kpis import Kpi, difference
-from simulator.elastic.job_account import Account, incident_rows
+from simulator.elastic.job_account import incident_rows
 from simulator.elastic.scenario import POLICIES
 from simulator.errors import ShardscopeError
 from simulator.units import format_bytes, format_duration, format_time
@@ -117,7 +117,7 @@ def _kpis(simulated: SimulatedScenario, policy: str) -> list[Kpi]:
     account = simulated.accounts[policy]
     name, other = next((name, compared) for name, compared in simulated.accounts.items() if name != policy)
     again = account.lost_samples + account.repeated_samples
-    cost = f"${_dollars(account):,.2f}" if account.dollars and account.samples else "no prices"
+    cost = f"${account.dollars_per_million:,.2f}" if account.dollars and account.samples else "no prices"
 
     def kpi(title: str, value: str, present: float, baseline: float, *, more: bool = False) -> Kpi:
         change, tone = difference(present, baseline, more=more)
@@ -125,21 +125,14 @@ def _kpis(simulated: SimulatedScenario, policy: str) -> list[Kpi]:
 
     return [
         kpi("Samples trained", f"{account.samples:,}", float(account.samples), float(other.samples), more=True),
-        kpi("Mean throughput", f"{_mean(account):,.1f} /s", _mean(account), _mean(other), more=True),
+        kpi("Mean throughput", f"{account.samples_per_s:,.1f} /s", account.samples_per_s, other.samples_per_s,
+            more=True),
         kpi("Lost to events", format_duration(account.lost_s), account.lost_s, other.lost_s),
         kpi("Checkpoints", format_duration(account.spent_s("checkpoint")), account.spent_s("checkpoint"),
             other.spent_s("checkpoint")),
         kpi("Samples again", f"{again:,}", float(again), float(other.lost_samples + other.repeated_samples)),
-        kpi("Per million samples", cost, _dollars(account), _dollars(other)),
+        kpi("Per million samples", cost, account.dollars_per_million, other.dollars_per_million),
     ]  # fmt: skip
-
-
-def _mean(account: Account) -> float:
-    return account.samples / account.duration_s
-
-
-def _dollars(account: Account) -> float:
-    return account.dollars / account.samples * 1e6 if account.samples else 0.0
 
 
 def _words(row: Mapping[str, Any]) -> str:
@@ -153,12 +146,6 @@ def _words(row: Mapping[str, Any]) -> str:
 
 
 def _policies(simulated: SimulatedScenario) -> Any:
-    titles = ("policy", "samples", "samples/s", "lost to events", "checkpoints", "idle", "samples again", "cost")
-    return plain_table(titles, [
-        [name, f"{account.samples:,}", f"{_mean(account):,.1f}",
-         f"{format_duration(account.lost_s)} ({account.lost_s / account.duration_s:.2%})",
-         format_duration(account.spent_s("checkpoint")), format_duration(account.spent_s("idle")),
-         f"{account.lost_samples + account.repeated_samples:,}",
-         f"${account.dollars:,.2f}" if account.dollars else "no prices"]
-        for name, account in simulated.accounts.items()
-    ])  # fmt: skip
+    rows = {name: account.totals for name, account in simulated.accounts.items()}
+    titles = ("policy", *next(iter(rows.values())))
+    return plain_table(titles, [[name, *totals.values()] for name, totals in rows.items()])

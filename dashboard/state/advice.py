@@ -16,6 +16,7 @@ from dashboard.state.planning import degrees
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.store import Store
 from simulator import collectives
+from simulator.language_models.training_grid import RECOMPUTATION
 from simulator.lowering.schedules import SCHEDULES
 from simulator.units import format_time
 
@@ -111,10 +112,9 @@ def _of_grids(outcome: Outcome) -> Iterator[Move]:
     for other in (stage + 1, stage - 1) if now.strategy in SHARES_STATES else ():
         if 1 <= other <= 3:
             yield Move(words=f"ZeRO stage {stage} → {other}", configuration=replace(now, zero_stage=other))
-    kinds = ("none", "selective", "full")
-    if "recomputation" in taken and now.recomputation in kinds:
-        much = kinds.index(now.recomputation)
-        for kind in (*kinds[:much][-1:], *kinds[much + 1 : much + 2]):
+    if "recomputation" in taken and now.recomputation in RECOMPUTATION:
+        much = RECOMPUTATION.index(now.recomputation)
+        for kind in (*RECOMPUTATION[:much][-1:], *RECOMPUTATION[much + 1 : much + 2]):
             changed = replace(now, recomputation=kind)
             yield Move(words=f"recomputation {now.recomputation} → {kind}", configuration=changed)
 

@@ -20,7 +20,6 @@ from simulator.errors import InputError
 from simulator.network.catalogue import ClusterFile
 from simulator.readers._log import RunLog, read_log, steady
 from simulator.report.step_causes import NOT_ENOUGH, alone, beside, farthest_off, step_causes
-from simulator.units import format_time
 from traces.imports._aligned_ranks import align_ranks, answer, changed
 from traces.imports._imported import ImportOptions
 from traces.imports._ranks import read_ranks
@@ -112,9 +111,7 @@ def of_log(path: Path, outcome: Outcome) -> list[str]:
     """The steady steps of a log, or times alone, beside the predicted step. Raises InputError."""
     log = read_log(path)
     steps = steady(_steps_s(log, outcome), log.marks)
-    apart = "".join(f"; apart: {count} of {name}" for name, count in steps.apart.items())
-    spread = f"8 of 10 from {format_time(steps.low_s)} to {format_time(steps.high_s)}"
-    return [*_beside([steps.step_s], outcome, {}), f"{steps.count} steps are steady, {spread}{apart}"]
+    return [*_beside([steps.step_s], outcome, {}), steps.words]
 
 
 def _steps_s(log: RunLog, outcome: Outcome) -> list[float]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import partitioners
-from dashboard.state.caps import require_size
+from dashboard.state.caps import require_size, searches
 from dashboard.state.store import Store
 from partitioners._scenario_plans import ScenarioPlans
 from simulator.cluster import Cluster
@@ -94,8 +94,8 @@ def check(scenario: Scenario) -> None:
     few = scenario.devices is None or 1 <= scenario.devices <= MOST_DEVICES
     require(few, "devices", scenario.devices, f"1 to {MOST_DEVICES} here{more}")
     require(not scenario.plan, "plan", scenario.plan, "a scenario has no plan of its own here; name a strategy")
-    searches = scenario.strategy in partitioners.strategies() and "effort" in partitioners.options(scenario.strategy)
-    require(not searches, "strategy", scenario.strategy, f"it searches, which takes long{more}")
+    long = scenario.strategy in partitioners.strategies() and searches(scenario.strategy)
+    require(not long, "strategy", scenario.strategy, f"it searches, which takes long{more}")
     for name, value in scenario.options.items():
         small = not isinstance(value, int) or 0 <= value <= 1024
         require(small, f"option {name}", value, f"0 to 1024 here{more}")

@@ -53,7 +53,7 @@ def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> N
         elif path.suffix == ".parquet":
             export.write_parquet(rows, path)
         elif path.suffix == ".html":
-            export.write_html(chart, path)
+            export.write_html([export.figure(chart)], path)
         else:
             export.write_png(chart, path)
 

@@ -170,10 +170,8 @@ def _notes(planned: PlannedRun, log: RunLog, steps: SteadySteps, mfu: float) -> 
     if reported and not 0.85 < reported / mfu < 1.18:
         yield f"the log's MFU is {reported:.1%}, {reported / mfu:.2f} times that: {_other_mfu(reported / mfu)}"
     if steps.count + sum(steps.apart.values()) > 1:
-        apart = ", ".join(f"{count} of {name}" for name, count in steps.apart.items()) or "none"
-        spread = f"8 of 10 from {format_time(steps.low_s)} to {format_time(steps.high_s)}"
         lost = f"; the others add {format_time(steps.lost_s)} a step" if steps.lost_s > 0.01 * steps.step_s else ""
-        yield f"{steps.count} steps are steady, {spread}; apart: {apart}{lost}"
+        yield f"{steps.words}{lost}"
 
 
 def _other_mfu(ratio: float) -> str:

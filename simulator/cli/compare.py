@@ -57,7 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from partitioners._choice_search import best_of_strategy
-    from simulator.convergence.time_to_accuracy import plan_cost_to_accuracy
+    from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
+    from simulator.lowering.sharded_model import ShardedModel
     from simulator.run import expected_interval
     from simulator.run import run as simulate
 
@@ -83,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
                 step, own = _step(name, profile, cluster, args)
                 result = best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
                 if curves is not None:
-                    report, target = result.report, args.to_accuracy
-                    reached[name] = plan_cost_to_accuracy(curves, target, profile, cluster, result.plan, report)
+                    regime, speed = regime_of(ShardedModel(profile, result.plan)), result.report.samples_per_s
+                    reached[name] = cost_to_accuracy(curves, args.to_accuracy, regime, cluster, speed)
                 done[name] = result
             except (InputError, MissingExtraError) as error:
                 failed[name] = str(error)

@@ -20,7 +20,7 @@ from simulator.cli._answers import dollars
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError, require
 from simulator.one_line_parser import count, doublings, option, whole
-from simulator.sweep.export import write_png
+from simulator.sweep.export import write_html, write_png
 from simulator.terminal import say
 from simulator.units import format_bytes, format_duration, format_time
 
@@ -55,7 +55,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from simulator.report.usage import write_html
     from simulator.studies.scaling import scale
 
     if args.plot and Path(args.plot).suffix not in (".html", ".png"):
@@ -78,7 +77,6 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:
-    from simulator.report.usage import write_html
     from simulator.studies.scaling_figure import figure, throughput
 
     if path.suffix == ".png":

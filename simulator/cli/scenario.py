@@ -9,9 +9,9 @@ Devices join, leave, fail and slow down. The other policy is simulated too, for 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulator import files
 from simulator.cli import _printing, _results, _tables
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.elastic.job_account import Account
     from simulator.elastic.scenario import Scenario
-    from simulator.sweep.chart import Chart
     from simulator.workload import Profile
 
 
@@ -109,27 +108,8 @@ def _print_accounts(
     for incident in account.incidents:
         if incident.parts_text:
             say(f"{format_duration(incident.at_s)}: {incident.parts_text}")
-    _tables.print_table(_totals(accounts), ("samples", "checkpoints", "idle", "repeated"))
+    totals = _tables.new_table("policy", *account.totals)
+    for name, each in accounts.items():
+        totals.add_row(name, *each.totals.values())
+    _tables.print_table(totals, ("samples", "checkpoints", "idle", "repeated"))
     say("repeated: samples computed again; no sample is left out, and none counts twice")
-
-
-def _totals(accounts: Mapping[str, Account]) -> Any:
-    columns = ("samples", "samples/s", "lost to events", "checkpoints", "idle", "repeated", "cost", "$ / M samples")
-    table = _tables.new_table("policy", *columns)
-    for name, account in accounts.items():
-        table.add_row(name, *_figures(account))
-    return table
-
-
-def _figures(account: Account) -> Sequence[str]:
-    dollars = account.dollars
-    return (
-        f"{account.samples:,}",
-        f"{account.samples / account.duration_s:,.1f}",
-        f"{format_duration(account.lost_s)} ({account.lost_s / account.duration_s:.2%})",
-        format_duration(account.spent_s("checkpoint")),
-        format_duration(account.spent_s("idle")),
-        f"{account.repeated_samples + account.lost_samples:,}",
-        f"${dollars:,.2f}" if dollars else "-",
-        f"{dollars / account.samples * 1e6:,.2f}" if dollars and account.samples else "-",
-    )

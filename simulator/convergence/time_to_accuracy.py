@@ -11,8 +11,6 @@ from simulator.convergence.curves import Curves, Interval, Method, Regime, Sampl
 from simulator.errors import require
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.ordered_sum import ordered_sum
-from simulator.plan import Plan
-from simulator.report.metrics import Report
 from simulator.workload import Profile
 
 
@@ -77,14 +75,6 @@ def check_curves(curves: Curves, profile: Profile) -> None:
     """Raise InputError where the curves are of another network than the profile; of which device does not matter."""
     rule = f"the profile is of {profile.model!r}; measure that network's own: shardscope converge"
     require(curves.model == profile.model, "model of the curves", repr(curves.model), rule)
-
-
-def plan_cost_to_accuracy(
-    curves: Curves, target: float, profile: Profile, cluster: Cluster, plan: Plan, run: Report
-) -> CostToAccuracy:
-    """The cost of `plan`, whose simulated step is `run`. Raises InputError as `check_curves` and `samples_to` do."""
-    check_curves(curves, profile)
-    return cost_to_accuracy(curves, target, regime_of(ShardedModel(profile, plan)), cluster, run.samples_per_s)
 
 
 def _finite(value: Any) -> Any:

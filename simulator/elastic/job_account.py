@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.ordered_sum import ordered_sum
 from simulator.taskgraph import Floats
-from simulator.units import format_time
+from simulator.units import format_duration, format_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +90,30 @@ class Account:
     def repeated_samples(self) -> int:
         """Samples that were trained again after going back to a checkpoint."""
         return sum(incident.repeated_samples for incident in self.incidents)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Mean over the whole job, pauses included."""
+        return self.samples / self.duration_s
+
+    @property
+    def dollars_per_million(self) -> float:
+        """Of a million samples; 0 without prices or samples."""
+        return self.dollars / self.samples * 1e6 if self.samples else 0.0
+
+    @property
+    def totals(self) -> dict[str, str]:
+        """What came of the job in words, by title; what has no price is "-"."""
+        return {
+            "samples": f"{self.samples:,}",
+            "samples/s": f"{self.samples_per_s:,.1f}",
+            "lost to events": f"{format_duration(self.lost_s)} ({self.lost_s / self.duration_s:.2%})",
+            "checkpoints": format_duration(self.spent_s("checkpoint")),
+            "idle": format_duration(self.spent_s("idle")),
+            "repeated": f"{self.repeated_samples + self.lost_samples:,}",
+            "cost": f"${self.dollars:,.2f}" if self.dollars else "-",
+            "$ / M samples": f"{self.dollars_per_million:,.2f}" if self.dollars and self.samples else "-",
+        }
 
     def spent_s(self, what: str) -> float:
         """Seconds of the segments of one kind."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from simulator.errors import InputError
 from simulator.readers._log_lines import interruption, metrics, number_of, parameters_in, worth_a_look
-from simulator.units import parse_time
+from simulator.units import format_time, parse_time
 
 MOST_STEPS = 2_000_000
 LONGEST_LINE = 20_000
@@ -72,6 +72,13 @@ class SteadySteps:
     """How many others there were, by what disturbed them: warm-up, evaluation, checkpoint, straggling."""
     lost_s: float
     """Seconds of a step that the others add on average, warm-up apart."""
+
+    @property
+    def words(self) -> str:
+        """How many there are and how long most of them take, and what was set apart."""
+        apart = ", ".join(f"{count} of {name}" for name, count in self.apart.items()) or "none"
+        spread = f"8 of 10 from {format_time(self.low_s)} to {format_time(self.high_s)}"
+        return f"{self.count} steps are steady, {spread}; apart: {apart}"
 
 
 def steady(steps_s: Sequence[float], marks: Sequence[str] = ()) -> SteadySteps:

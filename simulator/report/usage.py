@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,15 +95,3 @@ def figure(usage: Usage, cluster: Cluster, title: str) -> dict[str, Any]:
                 {"type": "scatter", "mode": "lines", "name": name, "x": moments, "y": values.tolist(), **axes}
             )
     return {"data": traces, "layout": layout}
-
-
-def write_html(figures: Iterable[dict[str, Any]], path: Path) -> None:
-    """Write figures, one below the other, as one HTML file that needs no network. Raises OSError."""
-    import plotly.graph_objects
-
-    from simulator import files
-
-    parts: list[str] = []
-    for drawn in figures:
-        parts.append(plotly.graph_objects.Figure(drawn).to_html(include_plotlyjs=not parts, full_html=False))
-    files.write_text_atomic(path, '<!doctype html><meta charset="utf-8"><title>Shardscope</title>' + "".join(parts))

@@ -1,7 +1,7 @@
 """Questions that take several simulations: scaling, accumulation, bottlenecks, what-if.
 
 accumulation    a batch larger than the devices hold at once: micro-batches whose gradients add up before one update
-architectures   ways of synchronising data parallelism, and numbers of devices, as a user names them
+architectures   ways of synchronising data parallelism, as a user names them
 asynchronous    parameter servers that do not wait for everyone: several steps of every worker, and their steady-
                 state throughput
 bandwidth_need  which network plans need: the step of the best of several over the bandwidth of one tier of links

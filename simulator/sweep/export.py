@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,14 @@ def write_parquet(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     files.write_bytes_atomic(path, content.getvalue())
 
 
-def write_html(chart: Chart, path: Path) -> None:
-    """Write `chart` as one HTML file that zooms and tells values, with everything it needs inside. Raises OSError."""
-    import plotly.io
+def write_html(figures: Iterable[dict[str, Any]], path: Path) -> None:
+    """Write Plotly figures, one below the other, as one HTML file that needs no network. Raises OSError."""
+    import plotly.graph_objects
 
-    files.write_text_atomic(path, plotly.io.to_html(figure(chart), include_plotlyjs=True, validate=False))
+    parts: list[str] = []
+    for drawn in figures:
+        parts.append(plotly.graph_objects.Figure(drawn).to_html(include_plotlyjs=not parts, full_html=False))
+    files.write_text_atomic(path, '<!doctype html><meta charset="utf-8"><title>Shardscope</title>' + "".join(parts))
 
 
 def figure(chart: Chart) -> dict[str, Any]:
