@@ -136,7 +136,7 @@ def test_torchtitan_gets_degrees_and_stages(tmp_path: Path) -> None:
 def test_a_script_is_started_on_the_hosts_of_its_cluster(tmp_path: Path) -> None:
     words = ("resnet50_v100", "--cluster", "p3-8xlarge", "--devices", "8", "--strategy", "data", "--output")
     assert shardscope("partition", *words, tmp_path / "plan.json") == 0
-    for runtime in ("megatron", "ddp"):
+    for runtime in ("megatron", "torchtitan", "ddp"):
         script = tmp_path / runtime
         model = ("--model", "mine:net", "--input-shape", "3x224x224") if runtime == "ddp" else ()
         assert shardscope("export", tmp_path / "plan.json", "--to", runtime, *model, "--output", script) == 0
@@ -231,6 +231,18 @@ def test_a_grid_keeps_its_degrees(recomputation: str, tmp_path: Path) -> None:
     degrees = re.findall(r"--parallelism.(tensor|pipeline)_parallel_degree (\d+)", other.read_text())
     assert degrees == [("tensor", "2"), ("pipeline", "2")]
     assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", "ddp", "--output", script) == 2
+
+
+def test_shared_parameters_are_shared_by_the_runtime(tmp_path: Path) -> None:
+    path, script = tmp_path / "plan.json", tmp_path / "train.sh"
+    command = ("gpt_1_3b_v100", "--cluster", "p3-16xlarge", "--strategy", "fsdp", "--batch-size", "16", "--zero", "3")
+    assert shardscope("partition", *command, "--output", path) == 0
+    for runtime, argument in (
+        ("megatron", "--data-parallel-sharding-strategy optim_grads_params"),
+        ("torchtitan", "--parallelism.fsdp_reshard_after_forward always"),
+    ):
+        assert shardscope("export", path, "--profile", "gpt_1_3b_v100", "--to", runtime, "--output", script) == 0
+        assert argument in script.read_text()
 
 
 def test_a_mixture_keeps_its_experts(tmp_path: Path) -> None:

@@ -68,9 +68,7 @@ def run(args: argparse.Namespace) -> None:
     command = shlex.join(["shardscope", *args.argv])
     cluster = _options.read_cluster(settings, plan.synchronisation.collective) if settings else None
     begun = _torchrun(cluster, shape.devices)
-    if args.to == "torchtitan":
-        text = runtime.text(plan, shape, command, lines)
-    elif args.to == "megatron":
+    if args.to in ("torchtitan", "megatron"):
         text = runtime.text(plan, shape, command, lines, profile, begun)
     else:
         from simulator.exports.script import script

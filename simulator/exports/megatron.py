@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.errors import InputError
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape
+from simulator.exports.plan_shape import PlanShape, grid_of
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
-from simulator.workload import Profile
+from simulator.workload import DTYPE_BYTES, Profile
 
 
 def check(plan: Plan, shape: PlanShape) -> None:
-    """Raise InputError where replicas differ or the schedule is not Megatron's."""
+    """Raise InputError where replicas differ, the schedule is not Megatron's or its FSDP would not shard experts."""
     if len(set(shape.shares)) > 1:
         raise InputError(f"plan: replicas have {', '.join(map(str, shape.shares))} samples, and Megatron's as many")
     if len(shape.stages) > 1 and plan.schedule not in ("1f1b", "interleaved"):
         raise InputError(f"plan: schedule {plan.schedule!r} is none of Megatron's: 1f1b, interleaved")
+    _require_dense(plan.states.stage, shape.expert)
+
+
+def _require_dense(zero_stage: int, expert: int) -> None:
+    if zero_stage >= 2 and expert > 1:
+        raise InputError(
+            f"zero_stage is {zero_stage} with experts on {expert} devices: its FSDP shards dense "
+            f"blocks; take zero_stage 1 or torchtitan"
+        )
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
@@ -28,48 +38,30 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
             f"Megatron gives every stage as many transformer layers; the plan's stages have {counts} layers of the "
             "profile"
         )
-    if plan.states.stage > 1:
-        yield f"Megatron's optimizer shares out its own state (stage 1); the plan is of stage {plan.states.stage}"
+    yield from _own_layers(plan.states.stage, shape.tensor)
     if plan.synchronisation.half_precision:
         yield "gradients are summed in their own precision, not in 16 bits"
 
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
     """The script, which begins with `torchrun`, as of `launch`."""
-    workers = len(set(shape.homes))
-    arguments = [
-        f"--tensor-model-parallel-size {shape.tensor}",
-        f"--pipeline-model-parallel-size {workers}",
-        f"--micro-batch-size {plan.microbatch_size // shape.data}",
-        f"--global-batch-size {plan.batch_size}",
-    ]
-    if shape.context > 1:
-        arguments.append(f"--context-parallel-size {shape.context}")
+    grid = grid_of(profile, plan, shape)
+    arguments = [*_spread(grid), f"--num-virtual-stages-per-pipeline-rank {grid.chunks}" * (grid.chunks > 1)]
     routing = next((layer.routing for layer in profile.layers if layer.routing), None)
     if routing:
-        arguments += [f"--num-experts {routing.experts}", f"--moe-router-topk {routing.top_k}"]
-        arguments += [f"--expert-model-parallel-size {shape.expert}", "--moe-token-dispatcher-type alltoall"]
-        arguments += ["--expert-tensor-parallel-size 1"] * shape.whole_experts
-    if shape.sequence_parallel:
-        arguments.append("--sequence-parallel")
-    if plan.states.stage == 1:
-        arguments.append("--use-distributed-optimizer")
-    if plan.recomputed:
-        recomputed = {name for segment in plan.recomputed for name in segment}
-        whole = any(layer.parameter_bytes for layer in profile.layers if layer.name in recomputed)
-        arguments.append(f"--recompute-granularity {'full' if whole else 'selective'}")
-        arguments += ["--recompute-method uniform", "--recompute-num-layers 1"] * whole
-    if plan.schedule == "interleaved":
-        arguments.append(f"--num-virtual-stages-per-pipeline-rank {len(shape.stages) // workers}")
+        arguments += [f"--num-experts {routing.experts} --moe-router-topk {routing.top_k}", _shared_experts(grid)]
     if shape.data > 1 and plan.synchronisation.overlap:
-        element_bytes = 2 if profile.dtype in ("bfloat16", "float16") else 4
-        bucket = plan.synchronisation.bucket_bytes // element_bytes
-        arguments += ["--overlap-grad-reduce", f"--ddp-bucket-size {bucket}"]
-    if profile.dtype == "bfloat16":
-        arguments.append("--bf16")
+        bucket = plan.synchronisation.bucket_bytes // DTYPE_BYTES[profile.dtype]
+        arguments.append(f"--ddp-bucket-size {bucket}" + " --overlap-grad-reduce" * (not grid.zero_stage))
+    arguments.append("--bf16" * (profile.dtype == "bfloat16"))
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
-    run = f"{torchrun} pretrain_gpt.py \\\n    " + " \\\n    ".join(arguments)
-    return "\n".join(["#!/bin/sh", *comments, f'{run} \\\n    "$@"', ""])
+    return "\n".join(["#!/bin/sh", *comments, _run(grid, torchrun, [*arguments, '"$@"']), ""])
+
+
+def _run(grid: TrainingGrid, torchrun: str, arguments: Iterable[str]) -> str:
+    """The command with arguments in lines, without empty ones."""
+    serial = "CUDA_DEVICE_MAX_CONNECTIONS=1 " if grid.zero_stage < 2 and grid.tensor * grid.context > 1 else ""
+    return " \\\n  ".join([f"{serial}{torchrun} pretrain_gpt.py", *filter(None, arguments)])
 
 
 def command(launch: Launch) -> str:
@@ -77,17 +69,11 @@ def command(launch: Launch) -> str:
     card, grid = launch.card, launch.grid
     if grid.recomputation == "op":
         raise InputError("recomputation is op: Megatron-LM recomputes modules or blocks; take torchtitan")
-    if grid.zero_stage >= 2 and grid.expert > 1:
-        raise InputError(
-            f"zero_stage is {grid.zero_stage} with experts on {grid.expert} devices: its FSDP shards dense "
-            f"blocks; take zero_stage 1 or torchtitan"
-        )
+    _require_dense(grid.zero_stage, grid.expert)
     if grid.context > 1 and card.sequence % (2 * grid.context):
         raise InputError(f"context is {grid.context}: Megatron-LM cuts {card.sequence} tokens into twice as many parts")
-    serial = grid.zero_stage < 2 and grid.tensor * grid.context > 1
-    run = f"{'CUDA_DEVICE_MAX_CONNECTIONS=1 ' if serial else ''}{launch.torchrun} pretrain_gpt.py"
-    lines = (*_network(launch), *_experts(launch), *_spread(launch))
-    return " \\\n  ".join([run, *(line for line in lines if line)])
+    lines = (*_network(launch), *_experts(launch), *_spread(grid, overlaps=launch.overlaps), *_stages(launch))
+    return _run(grid, launch.torchrun, lines)
 
 
 def otherwise(launch: Launch) -> Iterator[str]:
@@ -103,7 +89,11 @@ def otherwise(launch: Launch) -> Iterator[str]:
         f"the attention's window of {card.window} tokens": card.window,
     }
     yield from (f"it has not {what}" for what, there in lacking.items() if there)
-    if zero_stage == 2 or (zero_stage == 3 and launch.grid.tensor > 1):
+    yield from _own_layers(zero_stage, launch.grid.tensor)
+
+
+def _own_layers(zero_stage: int, tensor: int) -> Iterator[str]:
+    if zero_stage == 2 or (zero_stage == 3 and tensor > 1):
         yield "its FSDP gathers and scatters by layers of its own choice"
 
 
@@ -137,9 +127,7 @@ def _experts(launch: Launch) -> Iterator[str]:
     if not card.experts:
         return
     yield f"--num-experts {card.experts} --moe-router-topk {card.experts_per_token} --moe-ffn-hidden-size {card.ffn}"
-    alone = " --expert-tensor-parallel-size 1" if grid.whole_experts else ""
-    once = "flex --moe-enable-deepep" if launch.overlaps else "alltoall"
-    yield f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type {once}"
+    yield _shared_experts(grid, "flex --moe-enable-deepep" if launch.overlaps else "alltoall")
     if card.expert_groups > 1:
         yield f"--moe-router-num-groups {card.expert_groups} --moe-router-group-topk {card.groups_per_token}"
     if card.shared_ffn:
@@ -149,12 +137,16 @@ def _experts(launch: Launch) -> Iterator[str]:
         yield f'--moe-layer-freq "([0]*{card.dense_layers}+[1]*{routed})"'
 
 
-def _spread(launch: Launch) -> Iterator[str]:
-    grid = launch.grid
+def _shared_experts(grid: TrainingGrid, dispatcher: str = "alltoall") -> str:
+    alone = " --expert-tensor-parallel-size 1" if grid.whole_experts else ""
+    return f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type {dispatcher}"
+
+
+def _spread(grid: TrainingGrid, *, overlaps: bool = False) -> Iterator[str]:
     yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
     yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
-    yield "--tp-comm-overlap" if launch.overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
+    yield "--tp-comm-overlap" if overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
         yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
@@ -169,7 +161,6 @@ def _spread(launch: Launch) -> Iterator[str]:
     elif grid.recomputation != "none":
         modules = "core_attn" if grid.recomputation == "selective" else grid.recomputation.replace("+", " ")
         yield f"--recompute-granularity selective --recompute-modules {modules}"
-    yield from _stages(launch)
 
 
 def _stages(launch: Launch) -> Iterator[str]:

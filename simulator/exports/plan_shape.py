@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator.errors import InputError
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
@@ -70,6 +71,20 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
         sequence_parallel=tensor > 1 and any(sharding.degrees[2] == tensor * context for sharding in placements),
         shares=next((sharding.samples for sharding in placements if sharding.samples), tuple(parts)),
     )
+
+
+def grid_of(profile: Profile, plan: Plan, shape: PlanShape) -> TrainingGrid:
+    """A plan of equal replicas as a grid. What is recomputed with parameters is recomputed as a whole there."""
+    again = {name for segment in plan.recomputed for name in segment}
+    whole = any(layer.parameter_bytes for layer in profile.layers if layer.name in again)
+    workers = len(set(shape.homes))
+    return TrainingGrid(
+        data=shape.data, tensor=shape.tensor, pipeline=workers, context=shape.context, expert=shape.expert,
+        expert_tensor=int(shape.whole_experts), zero_stage=plan.states.stage, shard_group=plan.states.group,
+        sequence_parallel=shape.sequence_parallel, microbatch=plan.microbatch_size // shape.data,
+        recomputation="full" if whole else "selective" if again else "none", accumulation=plan.microbatches,
+        chunks=len(shape.stages) // workers,
+    )  # fmt: skip
 
 
 def _require_regular(

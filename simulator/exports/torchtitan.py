@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from simulator.errors import InputError, require
 from simulator.exports import pipelining
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape
+from simulator.exports.plan_shape import PlanShape, grid_of
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
+from simulator.workload import Profile
 
 SCHEDULES = {**pipelining.SCHEDULES, "zb-v": "ZBVZeroBubble"}
 CONFIGURATIONS = {
@@ -37,28 +39,22 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     yield "torchtitan trains the models that it defines; the stages are named as this network names its modules"
     if shape.tensor > 1:
         yield "which layers are split by channel is torchtitan's choice per model"
-    if plan.states.stage in (1, 2):
-        yield f"torchtitan shares out all states or none; the plan is of stage {plan.states.stage}"
+    if plan.states.stage == 1:
+        yield "torchtitan shares out all states or none; the plan is of stage 1"
     if shape.data > 1:
         yield "gradients are reduced by its own settings, not in buckets of the plan's size"
 
 
-def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
-    """The script, to be completed by what it trains: torchtitan's module, its configuration, tokens of a sequence."""
-    shard = (plan.states.group or shape.data) if plan.states.stage == 3 else 1  # replicas that share parameters out
-    workers = len(set(shape.homes))
-    stages = [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] * (workers > 1)
+def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
+    """The script, which begins with `torchrun`, to be completed by module, configuration and tokens of a sequence."""
+    grid = grid_of(profile, plan, shape)
+    stages = [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] * (grid.pipeline > 1)
     arguments = [
-        f'torchrun --nproc-per-node {shape.devices} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',
-        *_degrees(shape.data // shard, shard, shape.tensor, shape.context, workers),
-        f"--training.num_tokens_per_microbatch_per_dp_rank $(({plan.microbatch_size // shape.data} * SEQUENCE))",
-        f"--training.num_tokens_per_train_step $(({plan.batch_size} * SEQUENCE))",
-        "--training.max_context_length $SEQUENCE",
+        f'{torchrun} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',
+        *_spread(grid, "$SEQUENCE", SCHEDULES.get(plan.schedule, "")),
+        *["--training.disable_cuda_graphs"] * (grid.pipeline > 1),
+        f'activation-checkpoint:{"full" if plan.recomputed else "none"} "$@"',
     ]
-    if workers > 1:
-        arguments.append(f"--parallelism.pipeline_parallel_schedule {SCHEDULES[plan.schedule]}")
-        arguments += [f"--parallelism.num_pp_microbatches {plan.microbatches}", "--training.disable_cuda_graphs"]
-    arguments.append(f'activation-checkpoint:{"full" if plan.recomputed else "none"} "$@"')
     return "\n".join(
         [
             "#!/bin/sh",
@@ -72,9 +68,25 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str]) -> str:
     )
 
 
-def _degrees(*degrees: int) -> list[str]:
-    """The options of replicas, shards of parameters, tensor, context and pipeline parallelism."""
-    return [f"--parallelism.{name}_degree {degree}" for name, degree in zip(DEGREES, degrees, strict=True)]
+def _spread(grid: TrainingGrid, sequence: str, schedule: str) -> Iterator[str]:
+    """Degrees and sizes; sequence: its tokens, a number or a shell's variable. shard is torchtitan's FSDP, ZeRO-2 where
+    parameters stay whole from forward to backward; replicate keeps all states whole."""
+
+    def tokens(sequences: int) -> str:
+        return f"{sequences * int(sequence)}" if sequence.isdecimal() else f"$(({sequences} * {sequence.lstrip('$')}))"
+
+    sharded = grid.zero_stage >= 2
+    shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
+    degrees = (grid.data // shard, shard, grid.tensor, grid.context, grid.pipeline)
+    yield from (f"--parallelism.{name}_degree {degree}" for name, degree in zip(DEGREES, degrees, strict=True))
+    yield f"--training.max_context_length {sequence}"
+    yield f"--training.num_tokens_per_microbatch_per_dp_rank {tokens(grid.microbatch)}"
+    yield f"--training.num_tokens_per_train_step {tokens(grid.batch)}"
+    if sharded:
+        yield f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}"
+    if grid.pipeline > 1:
+        yield f"--parallelism.pipeline_parallel_schedule {schedule}"
+        yield f"--parallelism.num_pp_microbatches {grid.accumulation}"
 
 
 def _modules(shape: PlanShape) -> list[list[str]]:
@@ -94,26 +106,14 @@ def _starts(name: str) -> list[str]:
 
 
 def command(launch: Launch) -> str:
-    """torchtitan.train with a configuration of its own, changed to the grid. shard is its FSDP, ZeRO-2 where parameters
-    stay whole from forward to backward; replicate keeps all states whole. Raises InputError where it would refuse."""
+    """torchtitan.train with its own configuration, changed to the grid. Raises InputError where it would refuse."""
     card, grid = launch.card, launch.grid
     _check_grid(launch)
     module, configuration = CONFIGURATIONS[card.name]
-    sharded = grid.zero_stage >= 2
-    shard = (grid.shard_group // grid.context or grid.data) if sharded else 1
     options = [
         f"{launch.torchrun} -m torchtitan.train --module {module} --config {configuration}",
-        *_degrees(grid.data // shard, shard, grid.tensor, grid.context, grid.pipeline),
-        f"--training.max_context_length {card.sequence}",
-        f"--training.num_tokens_per_microbatch_per_dp_rank {grid.microbatch * card.sequence}",
-        f"--training.num_tokens_per_train_step {grid.batch * card.sequence}",
+        *_spread(grid, str(card.sequence), "Interleaved1F1B" if grid.chunks > 1 else "1F1B"),
     ]
-    if sharded:
-        options.append(f"--parallelism.fsdp_reshard_after_forward {'always' if grid.zero_stage == 3 else 'never'}")
-    if grid.pipeline > 1:
-        schedule = "Interleaved1F1B" if grid.chunks > 1 else "1F1B"
-        options.append(f"--parallelism.pipeline_parallel_schedule {schedule}")
-        options.append(f"--parallelism.num_pp_microbatches {grid.accumulation}")
     if card.experts:
         options.append(f"--parallelism.expert_parallel_degree {grid.expert}")
     if grid.pipeline > 1 or grid.expert > 1:
