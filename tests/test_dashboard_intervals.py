@@ -140,3 +140,9 @@ def test_a_winner_is_so_far_until_the_sweep_is_over() -> None:
     swept = ("strategy", "devices")
     assert best_by_value(rows, swept, over=False) == f"So far: {best_by_value(rows, swept)}"
     assert best_by_value(rows, swept).startswith("Data wins")
+
+
+def test_winners_are_named_where_a_parameter_makes_a_difference() -> None:
+    points = (("data", None, 1.0), ("megatron", 2, 2.0), ("pipeline", 2, 3.0), ("megatron", 4, 0.5))
+    rows = [{"strategy": name, "tensor": tensor, "step_s": step_s} for name, tensor, step_s in points]
+    assert best_by_value(rows, ("strategy", "tensor")) == "Megatron wins from 2 to 4; pipeline never."

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from simulator.sweep.chart import column_title, value_text
+from simulator.sweep.queries import leads
 
 
 class SweptQuantity(NamedTuple):
@@ -82,19 +82,16 @@ def interval(row: Mapping[str, Any]) -> str:
 
 
 def _winners(rows: Sequence[Mapping[str, Any]], parameter: str) -> str:
-    fastest: dict[Any, Mapping[str, Any]] = {}
+    """Of the rows for which the parameter makes a difference."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        value = row.get(parameter)
-        if value not in fastest or row["step_s"] < fastest[value]["step_s"]:
-            fastest[value] = row
-    values = sorted(fastest, key=lambda value: (isinstance(value, str), value))
-    parts = []
-    for name, same in groupby(values, key=lambda value: fastest[value]["strategy"]):
-        members = list(same)
-        ends = [value_text(parameter, value) for value in (members[0], members[-1])]
-        where = f"at {ends[0]}" if ends[0] == ends[1] else f"from {ends[0]} to {ends[1]}"
-        parts.append(f"{name} wins {where}")
-    never = sorted({row["strategy"] for row in rows} - {row["strategy"] for row in fastest.values()})
+        if row.get(parameter) is not None:
+            groups.setdefault(row["strategy"], []).append(row)
+    parts, found = [], leads(groups, parameter, "step_s")
+    for lead in found:
+        first, last = (value_text(parameter, value) for value in (lead.first, lead.last))
+        parts.append(f"{lead.name} wins {f'at {first}' if first == last else f'from {first} to {last}'}")
+    never = sorted(groups.keys() - {lead.name for lead in found})
     losers = f"; {' and '.join(never)} never" if never else ""
     sentence = "; ".join(parts) + losers + "."
     return sentence[0].upper() + sentence[1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ class Lead:
     """A run of values of a parameter, from `first` to `last`, over which `name` is the best."""
 
     name: str
-    first: float
-    last: float
+    first: Any
+    last: Any
 
 
 def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
@@ -62,21 +63,16 @@ def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]
 
 
 def leads(groups: Mapping[str, Sequence[Row]], parameter: str, objective: str) -> list[Lead]:
-    """Which group is best where, in the order of the parameter. At a tie the first name leads."""
+    """Which group is best where, in the order of the parameter, words last. At a tie the first name leads."""
     sign = -1 if objective in MORE_IS_BETTER else 1
-    leader: dict[float, tuple[float, str]] = {}
+    leader: dict[Any, tuple[float, str]] = {}
     for name, rows in groups.items():
         for row in rows:
-            value, score = float(row[parameter]), (sign * float(row[objective]), name)
+            value, score = row[parameter], (sign * float(row[objective]), name)
             leader[value] = min(leader.get(value, score), score)
-    leads: list[Lead] = []
-    for value in sorted(leader):
-        name = leader[value][1]
-        if leads and leads[-1].name == name:
-            leads[-1] = Lead(name=name, first=leads[-1].first, last=value)
-        else:
-            leads.append(Lead(name=name, first=value, last=value))
-    return leads
+    ordered = sorted(leader, key=lambda value: (isinstance(value, str), value))
+    runs = ((name, list(run)) for name, run in groupby(ordered, key=lambda value: leader[value][1]))
+    return [Lead(name=name, first=run[0], last=run[-1]) for name, run in runs]
 
 
 def pareto(rows: Sequence[Row], x: str, y: str) -> list[Row]:
