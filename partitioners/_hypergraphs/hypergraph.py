@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from simulator.errors import InputError
-from simulator.lowering.exchange.crossings import Reads
+from simulator.lowering.exchange.crossings import Reads, cells_of
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Degrees, Plan, Sharding
 from simulator.taskgraph import Floats, Ints
@@ -170,18 +170,11 @@ def _pieces(low: Ints, high: Ints, readers: Ints) -> list[tuple[list[int], int]]
     """The boxes' cells on the grid that their edges draw, joined where the same readers read them."""
     if (low == low[0]).all() and (high == high[0]).all():
         return [(np.unique(readers).tolist(), int((high[0] - low[0]).prod()))]
-    edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]  # of boxes (boxes, 4)
-    shape = [len(e) - 1 for e in edges]
+    cells, sizes = cells_of(low, high)
     reading: dict[int, list[int]] = {}
-    for a, b, reader in zip(low, high, readers.tolist(), strict=True):
-        covered = np.zeros(shape, dtype=bool)
-        covered[tuple(slice(*np.searchsorted(e, (x, y))) for e, x, y in zip(edges, a, b, strict=True))] = True
-        for cell in np.flatnonzero(covered).tolist():
+    for of_box, reader in zip(cells, readers.tolist(), strict=True):
+        for cell in of_box.tolist():
             reading.setdefault(cell, []).append(reader)
-    volume = np.ones((), dtype=np.int64)
-    for e in edges:
-        volume = np.multiply.outer(volume, np.diff(e))
-    sizes = volume.ravel()
     joined: dict[tuple[int, ...], int] = {}
     for cell, who in reading.items():
         key = tuple(sorted(set(who)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simulator.distinct import runs
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
@@ -68,7 +69,7 @@ def _compute_s(graph: TaskGraph, kind: Kind, layers: int, classes: Ints) -> Floa
         first = np.flatnonzero(np.append(True, np.diff(graph.layer[owned]) | np.diff(graph.microbatch[owned])))
         of_one = np.diff(np.append(first, len(owned))) // (classes.max() + 1)  # tasks of each replica
         of_all = of_one * len(classes)
-        at = np.arange(of_all.sum()) - np.repeat(np.cumsum(of_all) - of_all, of_all)
+        at = runs(0, of_all)
         begin, of_one = np.repeat(first, of_all), np.repeat(of_one, of_all)
         owned = owned[begin + classes[at // of_one] * of_one + at % of_one]
     return np.bincount(graph.layer[owned], weights=graph.seconds[owned], minlength=layers).astype(np.float64)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from simulator.distinct import distinct
+from simulator.distinct import distinct, runs
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 
 MATRIX_DEVICES = 1024
@@ -115,11 +115,9 @@ def touches(graph: TaskGraph, counts: npt.NDArray[np.bool_]) -> tuple[Ints, Ints
     counting = counts[devices]
     lengths, devices = np.bincount(route[counting], minlength=len(graph.routes)), devices[counting]
     transfers = np.flatnonzero(graph.route >= 0)
-    routes = graph.route[transfers]
+    routes, first = graph.route[transfers], np.cumsum(lengths) - lengths
     times = lengths[routes]
-    within = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
-    first = np.cumsum(lengths) - lengths
-    return np.repeat(transfers, times), devices[np.repeat(first[routes], times) + within]
+    return np.repeat(transfers, times), devices[runs(first[routes], times)]
 
 
 def _sums(groups: Ints, amounts: Floats, count: int) -> Floats:

@@ -15,6 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from simulator.distinct import distinct, runs
 from simulator.lowering.exchange.shard_regions import Interval, reads, shards
 from simulator.plan import Sharding
 from simulator.taskgraph import Ints
@@ -87,7 +88,7 @@ def _overlaps(own: tuple[Interval, ...], needed: tuple[Interval, ...]) -> Ints:
     begin, end = np.searchsorted(b[:, 1], a[:, 0], side="right"), np.searchsorted(b[:, 0], a[:, 1], side="left")
     counts = end - begin
     i = np.repeat(np.arange(len(a)), counts)
-    j = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+    j = runs(begin, counts)
     rows = np.stack([i, j, np.maximum(a[i, 0], b[j, 0]), np.minimum(a[i, 1], b[j, 1])], axis=1)
     return rows[rows[:, 2] < rows[:, 3]]
 
@@ -118,14 +119,20 @@ def _union_sizes(group: Ints, low: Ints, high: Ints, groups: int) -> Ints:
 
 
 def _union(low: Ints, high: Ints) -> int:
-    """Elements in the union of boxes low, high (boxes, 4), counted on the grid that their edges draw."""
+    """Elements in the union of the boxes low, high (boxes, 4)."""
+    cells, sizes = cells_of(low, high)
+    return int(sizes[distinct(np.concatenate(cells))].sum())
+
+
+def cells_of(low: Ints, high: Ints) -> tuple[list[Ints], Ints]:
+    """Of each of the boxes low, high (boxes, 4) its cells in the grid that the edges of all draw, by number, and the
+    elements of each cell."""
     edges = [np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in range(4)]
-    covered = np.zeros([len(e) - 1 for e in edges], dtype=bool)
-    for a, b in zip(low, high, strict=True):
-        covered[
-            tuple(slice(*np.searchsorted(e, (first, last))) for e, first, last in zip(edges, a, b, strict=True))
-        ] = True
-    volume = np.ones((), dtype=np.int64)
-    for e in edges:
-        volume = np.multiply.outer(volume, np.diff(e))  # one axis more: (cells by sample, channel, row, column)
-    return int(volume[covered].sum())
+    sizes = np.ones((), dtype=np.int64)
+    for of_axis in edges:
+        sizes = np.multiply.outer(sizes, np.diff(of_axis))  # one axis more: (cells by sample, channel, row, column)
+    numbers, cells = np.arange(sizes.size).reshape(sizes.shape), []
+    for box in zip(low, high, strict=True):
+        spans = (slice(*np.searchsorted(of_axis, ends)) for of_axis, *ends in zip(edges, *box, strict=True))
+        cells.append(numbers[tuple(spans)].ravel())
+    return cells, sizes.ravel()

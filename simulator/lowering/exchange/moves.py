@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from simulator.distinct import distinct
+from simulator.distinct import distinct, places
 from simulator.lowering.exchange.exchange_pieces import (
     EdgeEnd,
     Piece,
@@ -101,9 +101,7 @@ class Moves(NamedTuple):
         width = int(max(self.targets[:, 1].max(initial=0), self.at_home[:, 1].max(initial=0))) + 1
         needing, home = (rows[:, 0] * width + rows[:, 1] for rows in (self.targets, self.at_home))
         order = np.argsort(home, kind="stable")
-        begin, end = (np.searchsorted(home[order], needing, side) for side in ("left", "right"))
-        counts = end - begin
-        at = np.arange(counts.sum()) + np.repeat(begin - np.cumsum(counts) + counts, counts)
+        counts, at = places(home[order], needing)
         return np.stack([np.repeat(self.targets[:, 2], counts), self.at_home[order[at], 2]], axis=1)
 
     def parts(self, label: Ints) -> Iterator[Moves]:

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from simulator.distinct import places
 from simulator.lowering.parameters.replicas import Replicas
 from simulator.taskgraph import Ints
 
@@ -27,9 +28,7 @@ class TasksOnDevices:
 
     def on(self, devices: Sequence[int]) -> TasksOnDevices:
         """Those that run on `devices`, each named once."""
-        begin = np.searchsorted(self.devices, devices, side="left")
-        counts = np.searchsorted(self.devices, devices, side="right") - begin
-        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+        _, at = places(self.devices, devices)
         return TasksOnDevices(self.tasks[at], self.devices[at])
 
     def joined(self, others: Iterable[TasksOnDevices]) -> TasksOnDevices:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator import collectives
+from simulator.distinct import runs
 from simulator.expert_routing import Routing
 from simulator.lowering.exchange.exchanges import Exchange, Messages, Transfer
 from simulator.lowering.sharded_model import ShardedModel
@@ -160,8 +161,7 @@ def add_in_a_row(
 def _tasks(passes: Passes, layers: Ints) -> Ints:
     """The forward tasks of rows of layers, shape (rows, layers of a row); rows have equally many shards."""
     counts = np.diff(passes.first)[layers[0]]
-    along = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    tasks: Ints = np.repeat(passes.first[layers], counts, axis=1) + along
+    tasks: Ints = np.repeat(passes.first[layers], counts, axis=1) + runs(0, counts)
     return tasks
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.distinct import distinct
+from simulator.distinct import distinct, places
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.taskgraph import Kind
@@ -44,13 +44,11 @@ def overlap_products(builder: GraphBuilder, model: ShardedModel) -> None:
         rest = builder.add(columns.pop("kind"), len(transfers), bytes=size * (1 - part), **columns)
         builder.column("bytes")[transfers] = size * part
         order = np.argsort(near, kind="stable")
-        begin, end = (np.searchsorted(near[order], far[beside], side=side) for side in ("left", "right"))
-        counts = end - begin
-        at = order[np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)]
+        counts, at = places(near[order], far[beside])
         of_products = rest[np.searchsorted(transfers, np.repeat(near[beside], counts))]
         if gathers:
             builder.depend(rest, transfers)
-            builder.depend(far[at], of_products)
+            builder.depend(far[order[at]], of_products)
         else:
             builder.depend(transfers, rest)
-            builder.depend(of_products, far[at])
+            builder.depend(of_products, far[order[at]])

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from simulator.collectives import CollectiveTask
+from simulator.distinct import runs
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.symmetry.symmetry import AsymmetryError
 from simulator.lowering.tasks.gradients import add_gather_tasks
@@ -100,7 +101,7 @@ class _ShardGroup:
         self._begin = np.cumsum(lengths) - lengths
         self._layer = np.array([layer for number in self._buckets for layer in gathers[number].layers])
         shards = np.diff(passes.first)[self._layer]
-        tasks = np.arange(shards.sum()) - np.repeat(np.cumsum(shards) - shards - passes.first[self._layer], shards)
+        tasks = runs(passes.first[self._layer], shards)
         entry = np.repeat(np.arange(len(shards)), shards)
         own = np.isin(passes.device[tasks], self._members)
         self._tasks, self._entry = tasks[own], entry[own]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simulator.distinct import distinct
+from simulator.distinct import distinct, places
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.tasks.exchange_tasks import Ends, add_in_a_row, hold
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -79,9 +79,7 @@ def _followers(builder: GraphBuilder, backward: Ints, kept: Ints, segments: int)
         tasks, number = np.divmod(frontier, segments)
         goes_on = is_transfer[tasks] | (kept[tasks] == number)
         tasks, number = tasks[goes_on], number[goes_on]
-        begin, end = (np.searchsorted(earlier, tasks, side=side) for side in ("left", "right"))
-        counts = end - begin
-        at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+        counts, at = places(earlier, tasks)
         reached = distinct(later[at] * segments + np.repeat(number, counts))
         known = followers[np.minimum(np.searchsorted(followers, reached), len(followers) - 1)] == reached
         frontier = reached[~known]
@@ -129,7 +127,5 @@ def _receive_again(builder: GraphBuilder, model: ShardedModel, passes: Passes) -
             transfers.append(np.full(len(tasks[-1]), task))
             task += 1
     waiting, backward = np.concatenate(transfers), np.concatenate(tasks)
-    begin, end = (np.searchsorted(later, backward, side=side) for side in ("left", "right"))
-    counts = end - begin
-    at = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts - begin, counts)
+    counts, at = places(later, backward)
     builder.depend(np.repeat(waiting, counts), earlier[at])
