@@ -35,23 +35,46 @@ YAML = (".yaml", ".yml")
 """Suffixes of YAML files."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Shipped:
+    """Files that come with Shardscope by name: those of a suffix in a folder of a package; what: one, in a refusal."""
+
+    what: str
+    package: str
+    folder: str
+    suffix: str = ".json"
+
+    def names(self) -> tuple[str, ...]:
+        """Of all, sorted."""
+        folder = resources.files(self.package) / self.folder
+        files = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return tuple(sorted(file.removesuffix(self.suffix) for file in files if file.endswith(self.suffix)))
+
+    def file(self, name: str) -> Path:
+        """The one called `name`. Raises UnknownNameError."""
+        require_name(self.what, name, self.names())
+        return Path(str(resources.files(self.package) / self.folder / f"{name}{self.suffix}"))
+
+    def path(self, source: str | Path) -> Path:
+        """A file as it stands, or the one of a name. Raises UnknownNameError where it is neither."""
+        return Path(source) if is_path(source) else self.file(str(source))
+
+
+PROFILES = Shipped("profile (and no such file)", "traces", "library")
+
+
 def read_profile(source: str | Path) -> Profile:
     """The profile in a JSON file, or in the library under a name such as "vgg16".
 
     Raises InputError when its content breaks a rule, UnknownNameError when there is neither file nor name,
     OSError when the file cannot be read.
     """
-    if not is_path(source):
-        require_name("profile (and no such file)", str(source), library())
-        source = Path(str(_library_folder() / f"{source}.json"))
-    return read_json(Path(source), Profile, _unfolded)
+    return read_json(PROFILES.path(source), Profile, _unfolded)
 
 
 def library() -> tuple[str, ...]:
     """Names of the profiles that come with Shardscope, sorted."""
-    folder = _library_folder()
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return tuple(sorted(name.removesuffix(".json") for name in names if name.endswith(".json")))
+    return PROFILES.names()
 
 
 def write_profile(profile: Profile, path: str | Path) -> None:
@@ -148,10 +171,6 @@ def is_path(source: str | Path) -> bool:
     """Whether `source` is a file's path; a bare word that names no file is looked up as a name."""
     suffixes = (".json", *YAML)
     return isinstance(source, Path) or Path(source).is_file() or Path(source).suffix in suffixes or os.sep in source
-
-
-def _library_folder() -> resources.abc.Traversable:
-    return resources.files("traces") / "library"
 
 
 def _unfolded(content: Any) -> Any:

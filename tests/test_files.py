@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,7 @@ def test_numbers_with_an_exponent_need_no_decimal_point_in_yaml(tmp_path: Path) 
 
 def test_names_of_the_library_are_read_without_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "library").mkdir()
-    monkeypatch.setattr(files, "_library_folder", lambda: tmp_path / "library")
+    monkeypatch.setattr(files, "PROFILES", replace(files.PROFILES, folder=str(tmp_path / "library")))
     files.write_profile(PROFILE, tmp_path / "library" / "tiny.json")
     assert files.library() == ("tiny",)
     assert files.read_profile("tiny") == PROFILE

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from importlib import resources
 from pathlib import Path
 
 from simulator import file_gate
 from simulator.errors import InputError, UnknownNameError
-from simulator.files import is_path, library, read_yaml
+from simulator.files import Shipped, is_path, library, read_yaml
 from simulator.language_models.huggingface_config import card_of_config, is_config
 from simulator.language_models.model_card import ModelCard
 
+CARDS = Shipped("model card (and no such file)", "simulator.language_models", "cards", ".yaml")
 LONGEST_CONFIG = 2**20
 """Bytes of a config.json; profiles, which are JSON too, may be longer."""
 NAMES = {
@@ -30,7 +30,7 @@ _ENDINGS = re.compile(r"[-_ ](hf|base|instruct|it|pt|chat|v0\.[1-9]|v1\.[0-9])$"
 
 def cards() -> tuple[str, ...]:
     """Names of the cards that ship, sorted."""
-    return tuple(sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if ".yaml" in entry.name))
+    return CARDS.names()
 
 
 def read_card(source: str | Path) -> ModelCard:
@@ -40,9 +40,9 @@ def read_card(source: str | Path) -> ModelCard:
     """
     name = card_name(source)
     if name:
-        return read_yaml(Path(str(_folder() / f"{name}.yaml")), ModelCard)
+        return read_yaml(CARDS.file(name), ModelCard)
     if not _is_file(source):
-        raise UnknownNameError.of("model card (and no such file)", _short(source), cards())
+        raise UnknownNameError.of(CARDS.what, _short(source), cards())
     path = Path(source)
     if path.suffix != ".json":
         return read_yaml(path, ModelCard)
@@ -108,7 +108,3 @@ def _model_name(path: Path) -> str:
     """What a config.json is called: by its folder, as checkpoints have it, else by its own name."""
     named = path.stem if path.stem != "config" else path.resolve().parent.name
     return named or "model"
-
-
-def _folder() -> resources.abc.Traversable:
-    return resources.files("simulator.language_models") / "cards"

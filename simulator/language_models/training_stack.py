@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib import resources
 from math import log
 from pathlib import Path
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require_name
-from simulator.files import is_path, read_json
+from simulator.files import Shipped, read_json
 from simulator.language_models.accelerators import ACCELERATORS, Accelerator, accelerator
 from simulator.language_models.device_model import DeviceModel
 from simulator.lowering.costs.typical_scaling import device_class
@@ -19,6 +18,7 @@ from simulator.plan import OPTIMIZERS, StepSettings, Synchronisation
 from simulator.runtime import IDEAL, ON_IMAGES, ON_IMAGES_16_BIT, Runtime
 from simulator.workload import DTYPE_BYTES, Profile
 
+STACKS = Shipped("training stack (and no such file)", "simulator.language_models", "stacks")
 NEAREST = "nearest GPU"
 """How a profile says that its stack was taken by default."""
 
@@ -195,16 +195,9 @@ def accelerator_of(cluster: Cluster) -> str:
 
 def stacks() -> tuple[str, ...]:
     """Names of the stacks that ship, sorted."""
-    return tuple(sorted(entry.name.removesuffix(".json") for entry in _folder().iterdir() if ".json" in entry.name))
+    return STACKS.names()
 
 
 def read_stack(source: str | Path) -> TrainingStack:
     """The stack in a JSON file, or that of a name such as "nanotron-h100". Raises as `read_json` does."""
-    if not is_path(source):
-        require_name("training stack (and no such file)", str(source), stacks())
-        source = Path(str(_folder() / f"{source}.json"))
-    return read_json(Path(source), TrainingStack)
-
-
-def _folder() -> resources.abc.Traversable:
-    return resources.files("simulator.language_models") / "stacks"
+    return read_json(STACKS.path(source), TrainingStack)

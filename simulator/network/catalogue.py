@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,11 @@ from simulator import files
 from simulator.cluster import AchievedShare, Cluster, Device
 from simulator.collective_library import CollectiveLibrary
 from simulator.curve import Curve
-from simulator.errors import InputError, require, require_from_0, require_name
+from simulator.errors import InputError, require, require_from_0
 from simulator.network.topologies import Wire, flat_switch, take, two_tier
 from simulator.runtime import IDEAL, Runtime
 
+PRESETS = files.Shipped("cluster (and no such file)", "simulator.network", "presets", ".yaml")
 MOST_DEVICES = 131_072
 """More would take minutes to build and gigabytes to hold."""
 
@@ -171,15 +171,13 @@ class Preset:
 @cache
 def presets() -> tuple[str, ...]:
     """Names of all presets, sorted."""
-    names = (entry.name for entry in (resources.files("simulator.network") / "presets").iterdir())
-    return tuple(sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml")))
+    return PRESETS.names()
 
 
 @cache
 def read_preset(name: str) -> Preset:
     """The preset called `name`. Raises UnknownNameError when there is none."""
-    require_name("cluster (and no such file)", name, presets())
-    return files.read_yaml(Path(str(resources.files("simulator.network") / "presets" / f"{name}.yaml")), Preset)
+    return files.read_yaml(PRESETS.file(name), Preset)
 
 
 @dataclass(frozen=True, kw_only=True)
