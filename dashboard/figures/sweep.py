@@ -211,14 +211,13 @@ def _heatmap(rows: Sequence[Row], x: str, y: str, quantity: str) -> Figure:
     cells: dict[tuple[Any, Any], Row] = {}
     for row in sorted(rows, key=lambda row: row[quantity]):
         cells.setdefault((row[x], row[y]), row)
-    heat = heatmap(
-        [value_text(x, v) for v in xs], [value_text(y, v) for v in ys],
-        [[cells[a, b][quantity] * factor if (a, b) in cells else None for a in xs] for b in ys], colour_bar(title),
-        f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}", xgap=1, ygap=1,
-        text=[[expected(cells[a, b]) if shows_step and (a, b) in cells else "" for a in xs] for b in ys],
-    )  # fmt: skip
-    titles = ({"title": axis_title(name), **NAMES} for name in (x, y))
-    return figure([heat], xaxis=next(titles), yaxis=next(titles))
+    z = [[cells[a, b][quantity] * factor if (a, b) in cells else None for a in xs] for b in ys]
+    texts = [[expected(cells[a, b]) if shows_step and (a, b) in cells else "" for a in xs] for b in ys]
+    columns, lines = [value_text(x, a) for a in xs], [value_text(y, b) for b in ys]
+    hover = f"{axis_title(x)} %{{x}}, {axis_title(y)} %{{y}}: {title} %{{z:,.4~r}}%{{text}}"
+    heat = heatmap(columns, lines, z, colour_bar(title), hover, xgap=1, ygap=1, text=texts)
+    axes = ({"title": axis_title(name), **NAMES} for name in (x, y))
+    return figure([heat], xaxis=next(axes), yaxis=next(axes))
 
 
 def _dots(rows: Sequence[Row], name: str, x: str, y: str, colour: str) -> dict[str, Any]:

@@ -94,14 +94,13 @@ def _page(store: Store, now: Configuration) -> Any:
 
 
 def _provenance(profile: Profile) -> Any:
-    layers_s = sum(layer.forward_s + layer.backward_s + layer.update_s for layer in profile.layers)
     whole = f"{format_time(profile.step_s)} measured end to end" if profile.step_s else "whole step not measured"
     values = {
         "model": profile.model,
         "device": profile.device or "unnamed",
         "batch": f"{profile.batch_size} samples, {profile.dtype}",
-        "step": f"{whole}; layers add up to {format_time(layers_s)}",
-        "parameters": format_bytes(sum(layer.parameter_bytes for layer in profile.layers)),
+        "step": f"{whole}; layers add up to {format_time(profile.layers_s)}",
+        "parameters": format_bytes(profile.parameter_bytes),
         "layers": f"{len(profile.layers)}",
         "date": profile.date or "unknown",
         "software": ", ".join(f"{name} {version}" for name, version in profile.software.items()) or "unknown",

@@ -112,11 +112,6 @@ def stack_of(profile: Profile) -> TrainingStack | None:
     return _kept_stack(name) if name else None
 
 
-@lru_cache(maxsize=16)
-def _kept_stack(name: str) -> TrainingStack:
-    return read_stack(name)
-
-
 def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
     """The runtime that was measured on a cluster, else that of the stack that a profile was modelled with, else that of
     GPUs for convolutions timed on one, else the ideal one."""
@@ -201,3 +196,6 @@ def stacks() -> tuple[str, ...]:
 def read_stack(source: str | Path) -> TrainingStack:
     """The stack in a JSON file, or that of a name such as "nanotron-h100". Raises as `read_json` does."""
     return read_json(STACKS.path(source), TrainingStack)
+
+
+_kept_stack = lru_cache(maxsize=16)(read_stack)

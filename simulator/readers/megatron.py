@@ -102,13 +102,13 @@ def _card(own: Options, source: Source) -> ModelCard:
     rotary = own.has("use-rotary-position-embeddings") or embedding in ("rope", "none", "alibi")
     positions = own.count("max-position-embeddings", default=sequence)
     normed = own.has("qk-layernorm") and not latent
+    groups = own.count("num-query-groups", default=heads) if own.has("group-query-attention") else None
     dense = _dense_layers(own.text("moe-layer-freq"), layers) if experts else 0
     return ModelCard(
         name=f"the model of {source.name}", layers=layers, hidden=hidden, heads=heads, sequence=sequence,
         ffn=own.count("moe-ffn-hidden-size", default=wide) if experts else wide, gated=gated, latent=latent,
-        vocabulary=_vocabulary(own), kv_heads=own.count("num-query-groups", default=heads)
-        if own.has("group-query-attention") else None,
-        head_width=own.count("kv-channels", default=0) or None, experts=experts,
+        vocabulary=_vocabulary(own), kv_heads=groups, head_width=own.count("kv-channels", default=0) or None,
+        experts=experts,
         experts_per_token=own.count("moe-router-topk", default=2) if experts else 0,
         expert_groups=own.count("moe-router-num-groups", default=1) if experts else 1,
         groups_per_token=own.count("moe-router-group-topk", default=1) if experts else 1,
