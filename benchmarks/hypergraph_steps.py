@@ -18,7 +18,7 @@ from benchmarks.published import BATCH, TITLES, profile, switch, table
 from partitioners import make_plan
 from partitioners._judge.judge import Judge
 from partitioners._strongest import STRATEGIES as OTHERS
-from partitioners._strongest import strongest
+from partitioners._strongest import best_of, simulated
 from simulator.cluster import Cluster
 from simulator.network.catalogue import read_cluster
 from simulator.plan import Plan, StepSettings
@@ -89,7 +89,7 @@ def judged(case: SearchCase) -> JudgedCase:
     step = StepSettings(batch_size=BATCH[case.network], runtime=runtime)
     steps_s = {}
     for strategy in OTHERS:
-        verdict = strongest(Judge(profile=network, cluster=cluster, runtime=runtime), step, strategy)
+        verdict = best_of(simulated(Judge(profile=network, cluster=cluster, runtime=runtime), step, strategy))
         if verdict is not None and not verdict.excess_bytes:
             steps_s[strategy] = verdict.step_s
     best = min(steps_s, key=lambda strategy: steps_s[strategy])

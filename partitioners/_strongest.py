@@ -25,16 +25,11 @@ SCHEDULES = ("1f1b", "gpipe", "dataflow")
 """Those that plans of stages are tried with."""
 
 
-def strongest(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> Verdict | None:
-    """The best of what there is to try of strategy `name`, None where there is nothing that the judge has budget for.
+def simulated(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> list[Verdict]:
+    """All that is simulated to find the strongest plan of strategy `name`, in that order; none without a budget.
 
     effort: of the simulations of a strategy that searches by itself. What the step says holds; its schedule is for all.
     """
-    return best_of(simulated(judge, step, name, effort=effort))
-
-
-def simulated(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.0) -> list[Verdict]:
-    """All that is simulated to find the strongest plan of strategy `name`, in that order."""
     verdicts: list[Verdict] = []
 
     def simulate(choice: StrategyChoice, cluster: Cluster, plan: Plan) -> Simulated:
