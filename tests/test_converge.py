@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from simulator import cli
-from simulator.convergence.curve_files import measured, read_curves
+from simulator.convergence.curve_files import CURVES, read_curves
 from simulator.convergence.curves import Regime
 from simulator.errors import InputError, UnknownNameError
 from traces.convergence import datasets
@@ -159,7 +159,7 @@ def test_what_cannot_be_measured_or_written_is_said_at_once(tmp_path: Path, caps
         read_curves("vgg_digits").samples_to(97, Regime(batch_size=64))
 
 
-@pytest.mark.parametrize("name", measured())
+@pytest.mark.parametrize("name", CURVES.names())
 def test_stored_curves_are_whole_and_reach_their_target(name: str) -> None:
     curves = read_curves(name)
     assert curves.model == name and curves.command.startswith("shardscope converge") and curves.date and curves.noise

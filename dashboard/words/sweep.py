@@ -87,11 +87,11 @@ def _winners(rows: Sequence[Mapping[str, Any]], parameter: str) -> str:
     for row in rows:
         if row.get(parameter) is not None:
             groups.setdefault(row["strategy"], []).append(row)
-    parts, found = [], leads(groups, parameter, "step_s")
-    for lead in found:
+    parts, best = [], leads(groups, parameter, "step_s")
+    for lead in best:
         first, last = (value_text(parameter, value) for value in (lead.first, lead.last))
         parts.append(f"{lead.name} wins {f'at {first}' if first == last else f'from {first} to {last}'}")
-    never = sorted(groups.keys() - {lead.name for lead in found})
+    never = sorted(groups.keys() - {lead.name for lead in best})
     losers = f"; {' and '.join(never)} never" if never else ""
     sentence = "; ".join(parts) + losers + "."
     return sentence[0].upper() + sentence[1:]
