@@ -146,3 +146,4 @@ def test_winners_are_named_where_a_parameter_makes_a_difference() -> None:
     points = (("data", None, 1.0), ("megatron", 2, 2.0), ("pipeline", 2, 3.0), ("megatron", 4, 0.5))
     rows = [{"strategy": name, "tensor": tensor, "step_s": step_s} for name, tensor, step_s in points]
     assert best_by_value(rows, ("strategy", "tensor")) == "Megatron wins from 2 to 4; pipeline never."
+    assert best_by_value(rows[:1], ("strategy", "tensor"), over=False) == ""

@@ -65,7 +65,8 @@ def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], *, ov
         values = ", ".join(f"{name.replace('_', ' ')} {value_text(name, best.get(name))}" for name in parameters)
         step = f"{_STEP.words(best['step_s'])}{expected(best)}"
         return f"{lead}The shortest step, {step}, is of {best['strategy']} with {values}."
-    return lead + _winners(ran, parameters[0])
+    differing = [row for row in ran if row.get(parameters[0]) is not None]
+    return lead + _winners(differing, parameters[0]) if differing else ""
 
 
 def expected(row: Mapping[str, Any]) -> str:
@@ -82,11 +83,9 @@ def interval(row: Mapping[str, Any]) -> str:
 
 
 def _winners(rows: Sequence[Mapping[str, Any]], parameter: str) -> str:
-    """Of the rows for which the parameter makes a difference."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        if row.get(parameter) is not None:
-            groups.setdefault(row["strategy"], []).append(row)
+        groups.setdefault(row["strategy"], []).append(row)
     parts, best = [], leads(groups, parameter, "step_s")
     for lead in best:
         first, last = (value_text(parameter, value) for value in (lead.first, lead.last))
