@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from partitioners import StrategyChoice
-from partitioners._stages.block_layout import is_attention
+from partitioners._stages.block_layout import is_attention, query_heads
 from simulator.cluster import Cluster
 from simulator.language_models.grids import Divisible, candidate_grids
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
@@ -23,15 +23,21 @@ from simulator.workload import Profile
 
 def divisible(profile: Profile) -> Divisible:
     """What the layers of a profile can be cut by."""
-    attentions = [layer for layer in profile.layers if is_attention(layer) and layer.geometry.groups > 1]
+    attentions = [
+        layer
+        for layer in profile.layers
+        if is_attention(layer) and (layer.geometry.groups > 1 or layer.geometry.aligned_inputs)
+    ]
     experts = min((layer.routing.experts for layer in profile.layers if layer.routing), default=0)
     if not attentions:
         return Divisible(heads=0, key_heads=0, sequence=1, layers=len(profile.layers), experts=experts)
-    first, keys = attentions[0], attentions[0].geometry.groups
-    read = [profile.layers[profile.index[name]] for name in first.inputs if name not in first.geometry.aligned_inputs]
-    heads = first.channels * keys // read[0].channels if first.geometry.aligned_inputs and read else keys
+    first, heads = attentions[0], query_heads(profile, attentions[0])
     return Divisible(
-        heads=heads, key_heads=keys, sequence=first.output_shape[1], layers=len(attentions), experts=experts
+        heads=heads,
+        key_heads=first.geometry.groups,
+        sequence=first.output_shape[1],
+        layers=len(attentions),
+        experts=experts,
     )
 
 

@@ -23,6 +23,7 @@ from partitioners._stages.block_layout import (
     is_attention,
     named_blocks,
     pipeline_stages,
+    query_heads,
     separable_units,
     sequence_microbatches,
 )
@@ -269,9 +270,7 @@ def _channel_parts(profile: Profile, layer: Layer, tensor: int) -> int:
     }
     parts = min([tensor, *heads.values()])
     for reader in (reader for reader in readers if reader.name in heads):
-        keys = heads[reader.name]
-        # queries that are read apart are as wide as keys; in one layer with keys and values they are as many
-        queries = reader.channels * keys // layer.channels if reader.geometry.aligned_inputs else keys
+        keys, queries = heads[reader.name], query_heads(profile, reader)
         require(queries % tensor == 0, "tensor", tensor, f"it divides the {queries} heads of {reader.name!r}")
         rule = f"it divides the {keys} heads of keys and values of {reader.name!r}, or is a multiple of them"
         require(tensor % parts == 0 and keys % parts == 0, "tensor", tensor, rule)

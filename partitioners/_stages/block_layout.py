@@ -81,6 +81,19 @@ def is_attention(layer: Layer) -> bool:
     return layer.geometry.kernel is None and (len(layer.inputs) > 1 or layer.geometry.groups > 1)
 
 
+def query_heads(profile: Profile, attention: Layer) -> int:
+    """An attention's heads of queries: as wide as those of its keys, where it reads them apart, else as many.
+
+    Heads of values may have another width, as with latents.
+    """
+    aligned, inputs = attention.geometry.aligned_inputs, attention.inputs
+    queries, keys = ([name for name in inputs if (name in aligned) == own] for own in (True, False))
+    if not (queries and keys):
+        return attention.geometry.groups
+    width, of_keys = (profile.layers[profile.index[names[0]]].channels for names in (queries, keys))
+    return width * attention.geometry.groups // of_keys
+
+
 def sequence_microbatches(profile: Profile, batch_size: int, replicas: int, stages: int = 1) -> int:
     """The micro-batches of a step that leaves them open, where `replicas` share each.
 
