@@ -165,11 +165,19 @@ class TaskGraph:
         return np.array([len(route.pairs) for route in self.routes], dtype=np.int64)
 
     @cached_property
+    def counted_bytes(self) -> Floats:
+        """`bytes`, shape (tasks,), in whole multiples of 2^-50 of what all pairs carry, or of somewhat less: their sums
+        are exact in every order, of one replica's tasks and of all replicas'."""
+        carried = self.bytes @ np.append(self.pair_counts, 0)[self.route]
+        unit = np.ldexp(1.0, int(np.frexp(carried)[1]) - 51)
+        return np.rint(self.bytes / unit) * unit if carried else self.bytes
+
+    @cached_property
     def route_bytes(self) -> Floats:
         """Bytes of the transfers of each kind over each pair of each route, shape (kinds, routes)."""
         transfers, shape = np.flatnonzero(self.is_transfer), (len(Kind), len(self.routes))
         number = self.kind[transfers].astype(np.int64) * shape[1] + self.route[transfers]
-        size_bytes = np.bincount(number, weights=self.bytes[transfers], minlength=shape[0] * shape[1])
+        size_bytes = np.bincount(number, weights=self.counted_bytes[transfers], minlength=shape[0] * shape[1])
         return size_bytes.astype(np.float64).reshape(shape)
 
     def predecessors(self, task: int) -> Ints:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from itertools import pairwise
 from math import prod
+from random import Random
 
 import laws
 import numpy as np
@@ -28,17 +29,20 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import read_stack
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower_once
-from simulator.lowering.symmetry.equal_links import fits
 from simulator.lowering.symmetry.symmetries import symmetries_of
 from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
+from simulator.ordered_sum import ordered_sum
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding, StepSettings, Synchronisation
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.metrics import Report
+from simulator.report.traffic import crossing_bytes
 from simulator.run import lowered, run, step_report
 from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Kind, Route
 from simulator.workload import Geometry, Profile
 
 FAST, SLOW = (Wire(bandwidth_bytes_per_s=x, latency_s=y, tier=z) for x, y, z in ((1e7, 1e-5, "a"), (3e6, 2e-4, "b")))
@@ -403,30 +407,34 @@ def test_a_message_stands_for_those_of_all_replicas() -> None:
     assert assert_same_report(profile, cluster, plan) == [2]
 
 
-@pytest.mark.parametrize(
-    ("size_bytes", "exact"),
-    [
-        (1024.0, True),
-        (1 / 3, False),
-        (2.0**-10, True),
-        (2.0**-11, False),
-        (2.0**40 - 0.5, True),
-        (2.0**40 + 0.5, False),
-        (2.0**50 - 1, True),
-        (2.0**50 + 1, False),
-        (2.0**60, True),
-        (2.0**61, False),
-    ],
-)
-def test_replicas_stand_for_each_other_where_their_bytes_add_up_exactly(size_bytes: float, exact: bool) -> None:
-    """Four messages of one size, as two for two pipelines: up to 2^52 times 1 / 1024, 1 or 1024 bytes."""
-    profile, cluster = chain([3.0, 3.0]), two_tier(4, 2, FAST, SLOW)
-    halves = (Sharding(degrees=(2, 1, 1, 1), devices=(0, 1)), Sharding(degrees=(2, 1, 1, 1), devices=(2, 3)))
-    plan = Plan(model="small", batch_size=8, placements=dict(zip("ab", halves, strict=True)))
-    model, graph = lower_once(profile, plan, cluster)
-    assert model.symmetry is not None
-    sized = replace(graph, bytes=np.where(graph.is_transfer, size_bytes, graph.bytes))
-    assert fits(sized, cluster, model.symmetry) is exact
+def sent_bytes(sizes: Sequence[float], routes: Sequence[Route]) -> float:
+    """What messages of all these sizes carry over each route."""
+    builder = GraphBuilder()
+    for route in routes:
+        builder.add(Kind.ACTIVATION, len(sizes), route=builder.route(route), bytes=sizes)
+    return ordered_sum(crossing_bytes(builder.build(np.zeros(0), ()))[Kind.ACTIVATION].tolist())
+
+
+@given(st.lists(st.floats(0.0, 2.0**60), max_size=40), st.integers(1, 99), st.randoms())
+def test_bytes_add_up_alike_in_every_order(sizes: list[float], copies: int, order: Random) -> None:
+    """Those of a transfer for all copies, and those of each copy, shuffled."""
+    pairs = tuple((2 * i, 2 * i + 1) for i in range(copies))
+    together = sent_bytes(sizes, [Route(pairs)])
+    order.shuffle(sizes)
+    assert together == sent_bytes(sizes, [Route((pair,)) for pair in pairs])
+    assert together == pytest.approx(copies * sum(sizes), rel=1e-12)
+
+
+@pytest.mark.parametrize(("devices", "alike"), [(6, [6]), (12, [12]), (28, [28])])
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_replicas_whose_parts_are_no_binary_fractions_stand_for_each_other(
+    stage: int, devices: int, alike: list[int]
+) -> None:
+    """Of 3, 6 and 14 replicas each sums a third, a sixth, a fourteenth in tensor groups of two."""
+    profile, cluster = with_parameters(chain([3.0, 2.0, 4.0])), two_tier(devices, 2, FAST, SLOW)
+    step = StepSettings(batch_size=84, microbatches=2, states=ParameterStates(stage=stage))
+    plan = make_plan("megatron", profile, cluster, step, tensor=2)
+    assert assert_same_report(profile, cluster, plan) == alike
 
 
 def test_one_lowered_plan_serves_links_that_are_alike_in_the_same_way() -> None:

@@ -112,7 +112,7 @@ def lower_once(
         except (AsymmetryError, InputError):  # what is wrong with the plan is said of the whole of it
             pass
         else:
-            if fits(graph, cluster, symmetry):
+            if fits(graph, cluster):
                 return LoweredModel(model, graph)
     model = ShardedModel(profile, plan)
     return LoweredModel(model, _lowered(model, cluster, runtime))

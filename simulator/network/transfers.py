@@ -247,9 +247,8 @@ def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
 
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
-    is_transfer, over = graph.is_transfer, paths(graph.routes, cluster, graph.kept)
-    per_route = np.bincount(graph.route[is_transfer], weights=graph.bytes[is_transfer], minlength=len(graph.routes))
-    sizes = np.repeat(per_route, np.diff(over.start)) * over.weight  # [links of all routes]
+    over = paths(graph.routes, cluster, graph.kept)
+    sizes = np.repeat(graph.route_bytes.sum(axis=0), np.diff(over.start)) * over.weight  # [links of all routes]
     return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)
 
 

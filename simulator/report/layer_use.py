@@ -27,7 +27,7 @@ class LayerUse:
 def layers_use(model: ShardedModel, graph: TaskGraph) -> tuple[LayerUse, ...]:
     """Of every layer; a bucket's bytes are shared out to its layers by their parameter bytes."""
     count = len(model.profile.layers)
-    volume = graph.bytes * np.array([len(route.pairs) for route in graph.routes] + [0])[graph.route]
+    volume = graph.counted_bytes * np.append(graph.pair_counts, 0)[graph.route]
 
     def by_layer(kind: Kind, values: Floats) -> Floats:
         owned = (graph.kind == kind) & (graph.layer >= 0)
