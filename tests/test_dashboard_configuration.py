@@ -65,10 +65,38 @@ def test_a_number_is_taken_from_the_first_of_its_range_to_the_last(field: str) -
     assert getattr(automatic, field) == getattr(DEFAULT, field)
 
 
+@pytest.mark.parametrize(("raw", "on"), [(True, True), (False, False), ("1", True), ("0", False)])
+def test_a_switch_is_on_or_off_as_a_page_or_a_link_has_it(raw: object, on: bool) -> None:
+    assert from_values({"overlap": raw}, replace(DEFAULT, overlap=not on)) == (replace(DEFAULT, overlap=on), [])
+
+
 def test_empty_controls_mean_automatic() -> None:
     configuration, problems = from_values({"batch_size": "", "microbatches": None, "imbalance": ""}, DEFAULT)
     assert configuration.batch_size is configuration.microbatches is configuration.imbalance is None
     assert problems == []
+
+
+def test_a_blank_in_a_link_takes_the_place_of_what_is_set() -> None:
+    set_to = replace(DEFAULT, batch_size=64, microbatches=4, imbalance=0.1, plan="mine@0")
+    configuration, problems = from_query("?batch_size=&microbatches=auto&plan=", set_to)
+    assert configuration == replace(set_to, batch_size=None, microbatches=None, plan="") and not problems
+
+
+def test_names_of_links_are_cut_and_so_are_values_in_complaints() -> None:
+    assert from_values({"profile": "x" * 201, "plan": "y" * 200}, DEFAULT)[0].profile == "x" * 200
+    (problem,) = from_values({"overlap": "z" * 41}, DEFAULT)[1]
+    assert problem == f"overlap {'z' * 40!r} is not usable (1 or 0); using 1"
+    (problem,) = from_values({"batch_size": "many"}, DEFAULT)[1]
+    assert problem.endswith("using auto")
+
+
+def test_a_configuration_names_its_planner_and_machine_and_factors_of_tiers() -> None:
+    now = replace(DEFAULT, plan="mine@1a2b", cluster="lab@3c4d", inter_bandwidth=0.5, inter_latency=2.0)
+    assert (DEFAULT.planner, now.planner) == ("data", "plan mine")
+    assert (DEFAULT.machine, now.machine) == ("4 × cpu-1g", "4 × lab")
+    factors = {tier: now.link_factors(tier) for tier in ("inter", "intra", "link")}
+    assert factors == {"inter": (0.5, 2.0), "intra": (1.0, 1.0), "link": (1.0, 1.0)}
+    assert "&inter_bandwidth=0.333333&" in replace(now, inter_bandwidth=1 / 3).query()
 
 
 @given(st.text(max_size=80), st.dictionaries(st.sampled_from([f.name for f in fields(Configuration)]), st.text()))

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 from small_networks import branches, chain
 
-from dashboard.state.alternatives import LANGUAGE_STRATEGIES, STRATEGIES, alternatives, in_a_node
+from dashboard.state.alternatives import LANGUAGE_STRATEGIES, STRATEGIES, alternatives, glances_at_hand, in_a_node
 from dashboard.state.configuration import Configuration
 from dashboard.state.inventory import Inventory, label
+from dashboard.state.simulating import compute
 from dashboard.state.store import Store, bundled, given_cards, opened_name
 from simulator.errors import UnknownNameError
 from simulator.files import library
@@ -98,6 +99,21 @@ def test_a_grid_beside_has_the_largest_tensor_group_of_a_node_that_divides_the_h
     if devices == 8:
         set_to = {each.strategy: each for each in alternatives(replace(now, pipeline=2), profile)}
         assert (set_to["megatron"].tensor, set_to["megatron"].pipeline) == (1, 2)
+        for degree in ("context", "tensor"):
+            kept = {each.strategy: each for each in alternatives(replace(now, **{degree: 2}), profile)}["megatron"]
+            assert (kept.tensor, kept.context) == ((1, 2) if degree == "context" else (2, 1))
+
+
+def test_the_shown_strategy_has_its_figures_from_its_outcome_and_none_without_a_step() -> None:
+    store = Store({"small": branches()})
+    now = replace(store.default(), profile="small", strategy="data", devices=2)
+    shown, desk = compute(store.request(store.resolved(now))), Store({"small": branches()}).desk
+    glances = glances_at_hand(desk, shown)
+    first = glances.pop(shown.configuration)
+    assert first is not None and shown.report is not None and first.step_s == shown.report.step_s
+    assert [each.strategy for each in glances] == ["owt", "pipeline", "hypergraph", "layerwise"]
+    assert set(glances.values()) == {None}
+    assert glances_at_hand(desk, replace(shown, run=None))[shown.configuration] is None
 
 
 @pytest.mark.skipif("resnet50_v100" not in library(), reason="the library has no profile resnet50_v100")

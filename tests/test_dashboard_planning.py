@@ -219,6 +219,12 @@ def test_what_fits_at_the_border_fits() -> None:
         ({"expert": 2}, True),
         ({"expert": 3, "devices": 12}, False),
         ({"expert": 16, "devices": 16}, False),
+        ({"expert": 8}, False),
+        ({"devices": 2, "expert": 4}, False),
+        ({"devices": 12, "context": 3, "expert": 2}, False),
+        ({"devices": 4, "tensor": 2, "expert": 4, "expert_tensor": 1}, True),
+        ({"devices": 4, "tensor": 2, "expert": 4}, False),
+        ({"devices": 4, "context": 2, "expert": 4}, True),
         ({"tensor": 2, "expert_tensor": 2}, True),
         ({"tensor": 4, "expert_tensor": 2}, False),
         ({"batch_size": 8}, True),
@@ -237,6 +243,31 @@ def test_degrees_go_together_where_they_divide_what_they_cut(changes: dict[str, 
     if changes == {"tensor": 2, "context": 2}:
         assert not _goes(replace(now, **changes), replace(limits, sequence=6), 16)  # type: ignore[arg-type]
         assert not _goes(replace(now, **changes), replace(limits, heads=0), 16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limit", "degree", "goes"),
+    [
+        ({"key_heads": 1}, {"tensor": 4}, True),
+        ({"key_heads": 2}, {"tensor": 4}, True),
+        ({"key_heads": 8}, {"tensor": 4}, True),
+        ({"key_heads": 3}, {"tensor": 2}, False),
+        ({"key_heads": 6}, {"tensor": 4}, False),
+        ({"heads": 0}, {"tensor": 8}, True),
+        ({"experts": 0}, {"expert": 2}, False),
+        ({"experts": 0}, {"expert": 1}, True),
+        ({"experts": 3}, {"expert": 3, "devices": 12, "context": 2}, False),
+        ({"layers": 2}, {"pipeline": 2}, True),
+        ({"layers": 1}, {"pipeline": 2}, False),
+    ],
+)
+def test_heads_of_keys_experts_and_layers_limit_degrees(
+    limit: dict[str, int], degree: dict[str, int], goes: bool
+) -> None:
+    """Keys may be fewer than a tensor group, which then divides into groups with the same ones."""
+    limits = replace(Divisible(heads=4, key_heads=4, sequence=12, layers=4, experts=4), **limit)
+    now = replace(NOW, strategy="megatron", devices=8, batch_size=48)
+    assert _goes(replace(now, **degree), limits, 48) is goes  # type: ignore[arg-type]
 
 
 def test_the_first_group_of_devices_is_opened_as_any_other() -> None:

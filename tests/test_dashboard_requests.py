@@ -225,3 +225,41 @@ def test_the_numbers_of_the_tabs_heard_of_last_are_remembered(monkeypatch: pytes
         desk.ask(numbered(1), tab, 0.0, number=number)
     answers = {tab: desk.ask(numbered(1), tab, 0.0, number=4) for tab in "acb"}
     assert [type(answers[tab]) for tab in "abc"] == [Outcome, Simulation, Outcome]
+
+
+def test_the_end_of_a_tab_is_overtaken_by_what_it_shows_or_wants_later(desk: Desk, submitted: list[Simulation]) -> None:
+    desk.ask(numbered(1), "shows", 0.0, number=5)
+    desk.want([numbered(2)], "wants", number=5)
+    for tab in ("shows", "wants"):
+        desk.leave(tab, 4)
+    assert desk.jobs() == submitted and len(submitted) == 2
+    for tab in ("shows", "wants"):
+        desk.leave(tab, 5)
+    assert desk.jobs() == []
+
+
+def test_only_what_a_tab_shows_has_a_best_plan_so_far(desk: Desk, submitted: list[Simulation]) -> None:
+    desk.ask(numbered(1), "tab", 0.0)
+    desk.want([numbered(2)], "tab")
+    for job in submitted:
+        job.best = outcome(job.request.configuration.seed)
+    assert desk.so_far(numbered(1)) is submitted[0].best and desk.so_far(numbered(2)) is None
+
+
+def test_a_job_whose_tabs_are_silent_for_longer_than_their_time_is_ended(
+    desk: Desk, submitted: list[Simulation], clock: SimpleNamespace
+) -> None:
+    desk.ask(numbered(1), "tab", 0.0)
+    ended, later = list[bool](), iter([GONE_S, 0.1, 0.0])
+
+    def wait(seconds: float) -> bool:
+        ended.append(submitted[0].cancelled.is_set())
+        clock.now += next(later)
+        return len(ended) == 3
+
+    job: Any = SimpleNamespace(
+        over=SimpleNamespace(wait=wait), tabs={"tab"}, request=submitted[0].request, cancelled=submitted[0].cancelled,
+        outcome=None, glance=None,
+    )  # fmt: skip
+    desk._follow(job)
+    assert ended == [False, False, True] and desk.jobs() == []

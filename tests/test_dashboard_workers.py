@@ -131,6 +131,12 @@ def test_what_runs_behind_a_page_rests_while_clicks_are_simulated_and_drawn(
     assert idle.budget_s == 90.0 and Workers({CLICKS: 0})._clicked_s == -0.8
 
 
+def test_what_runs_behind_goes_on_as_soon_as_clicks_are_drawn(idle: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, behind = scripted(monkeypatch, 0.8, answers_s=2.5), job(BACKGROUND)
+    idle._clicked_s = 1.0
+    assert idle._patient(behind, process) and process.rests == [False]
+
+
 def test_nobody_waits_for_a_process_to_start_for_a_job_that_was_cancelled(
     idle: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
