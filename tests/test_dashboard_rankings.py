@@ -127,7 +127,7 @@ def test_a_ranking_is_told_of_every_four_tenths_of_a_second(monkeypatch: pytest.
     request: Any = None
 
     def ranked(request: object, tell: Callable[[Callable[[], Ranked]], None]) -> Ranked:
-        for now_s in (0.375, 0.5, 0.875, 1.0, 1.375, 1.5):
+        for now_s in (0.375, 0.4, 0.5, 0.875, 1.0, 1.375, 1.5):
             clock.now_s = now_s
             tell(lambda now_s=now_s: Ranked(words=f"{now_s}"))  # type: ignore[misc]
         return Ranked(words="last", over=True)
@@ -185,6 +185,22 @@ def test_choices_are_simulated_until_time_is_over_but_one_at_least(monkeypatch: 
     assert [each.words for each in announced] == ["1 plans simulated so far", "2 plans simulated so far"]
     clock.now_s = 100.0
     assert len(_choices(request, switched([1.0]), 25.0, lambda so_far: None).rows) == 1
+    clock.now_s = 0.0
+    assert _choices(request, switched([1.0]), 20.0, lambda so_far: None).words.endswith("before 3 others")
+
+
+@pytest.mark.parametrize("card", ["", "gpt2"])
+def test_a_ranking_has_a_minute_of_the_machine_as_it_was_changed(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(plans_module, "time", SimpleNamespace(monotonic=lambda: 7.0))
+    for name in ("_grids", "_choices"):
+        monkeypatch.setattr(plans_module, name, lambda *asked, name=name: given.append((name, *asked[1:3])))
+    store = Store({"small": branches()})
+    now = store.resolved(replace(store.default(), profile="small", speed=2.0))
+    plans_module.ranked_plans(replace(store.request(now), card=card))
+    ((name, cluster, ends_s),) = given
+    assert (name, ends_s) == ("_grids" if card else "_choices", 67.0)
+    assert {device.speed for device in cluster.devices} == {2.0}
 
 
 def test_two_configurations_that_differ_in_what_a_ranking_chooses_have_one() -> None:
@@ -234,6 +250,7 @@ class Process:
         self.looks = 0
 
     def started(self, within_s: float) -> bool:
+        assert within_s == 0.1
         self.looks += 1
         return self.looks > 2
 
@@ -241,6 +258,7 @@ class Process:
         self.sent.append(request)
 
     def poll(self, within_s: float) -> bool:
+        assert within_s == 0.1
         self.clock.wait(within_s)
         return self.clock.waits % 2 == 0
 
@@ -257,20 +275,35 @@ class Process:
         (1.0, [("so far", Ranked(words="a")), ("ranked", Ranked(words="b", over=True))], Ranked(words="b", over=True)),
         (1.0, [("failed", "why")], Ranked(words="why", over=True, failed=True)),
         (5.0, [("so far", Ranked(words="a", rows=({},)))] * 3, Ranked(words="a", over=True)),
+        (
+            1.0,
+            [("so far", Ranked(words="a", rows=({},)))],
+            Ranked(words="ended by the machine (broken)", rows=({},), over=True, failed=True),
+        ),
     ],
 )
 def test_a_ranking_is_followed_until_it_is_over_or_nobody_asks(
     step_s: float, words: list[tuple[str, Any]], ranked: Ranked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For 20 s; what was ended so has no rows, so that it begins anew."""
+    """For 20 s; what was ended so has no rows, so that it begins anew, and what broke off keeps them."""
     clock, request = Clock(step_s), SimpleNamespace()
-    process: Any = Process(clock, iter(words))
+    clock.now_s = 50.0
+
+    def said() -> Iterator[tuple[str, Any]]:
+        yield from words
+        raise OSError("broken")
+
+    def started(context: object, niceness: int, answer: object) -> Any:
+        assert (niceness, answer) == (0, rank)
+        return process
+
+    process: Any = Process(clock, said())
     monkeypatch.setattr(plans_module, "time", clock)
-    monkeypatch.setattr(plans_module, "WorkerProcess", lambda *_: process)
-    job, any_request = _RankingJob(seen_s=0.0), request
+    monkeypatch.setattr(plans_module, "WorkerProcess", started)
+    job, any_request = _RankingJob(seen_s=50.0), request
     _follow(job, any_request)  # type: ignore[arg-type]
     assert job.ranked == ranked and process.killed and process.sent == [request] and process.looks == 3
-    assert clock.now_s == (20.0 if step_s == 5.0 else 2.0 * len(words))
+    assert clock.now_s - 50.0 == (20.0 if step_s == 5.0 else 2.0 * (len(words) + ("broken" in ranked.words)))
 
 
 def test_a_ranking_whose_process_does_not_start_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
