@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -23,6 +24,7 @@ from dashboard.state.columns import (
     _thinned,
     columns_of,
     effective_split,
+    longest_repeat,
 )
 from dashboard.state.device_groups import grid_of
 from simulator.plan import Plan, Sharding
@@ -139,6 +141,40 @@ def test_a_chain_has_the_split_of_its_longest_layer_and_neighbours_split_alike_a
     assert [glyph.layers for glyph in _glyphs(profile, plan, lane)] == [(0,), (1,), (2,)] and MOST_BESIDE == 3
     (heaviest,) = _glyphs(profile, plan, ((0,), (1,), (2,), (4,)))
     assert (heaviest.layers, heaviest.more) == ((1,), 3)
+
+
+@pytest.mark.parametrize(
+    ("homes", "times"),
+    [
+        (range(22), [1] * 22),
+        (range(23), [2] * 11 + [1]),
+        ([0] * 23, [23]),
+        ([0] * 21 + [1, 2], [21, 1, 1]),
+        ([0] * 11 + [1] * 12, [1] * 11 + [12]),
+    ],
+)
+def test_of_more_than_22_columns_those_split_alike_become_one_and_others_groups(
+    homes: Sequence[int], times: list[int]
+) -> None:
+    profile = chain([1.0] * len(homes))
+    placements = {each.name: Sharding(devices=(home,)) for each, home in zip(profile.layers, homes, strict=True)}
+    columns = columns_of(profile, Plan(model="small", batch_size=8, placements=placements))
+    assert [column.times for column in columns] == times
+
+
+def test_up_to_six_columns_repeat_together() -> None:
+    assert longest_repeat("abcdef" * 2) == (0, 6, 2) and longest_repeat("abcdefg" * 2) is None
+
+
+def test_a_chain_is_split_as_its_layer_of_the_longest_passes_together() -> None:
+    profile = chain([1.0, 1.0, 1.0])
+    passes = ((1.0, 9.0), (6.0, 1.0), (4.0, 7.0))
+    layers = tuple(
+        replace(each, forward_s=forward_s, backward_s=backward_s)
+        for each, (forward_s, backward_s) in zip(profile.layers, passes, strict=True)
+    )
+    plan = Plan(model="small", batch_size=8, placements={n: Sharding(devices=(i,)) for i, n in enumerate("abc")})
+    assert _split_of(replace(profile, layers=layers), plan, (0, 1, 2)) == by_sample(2)
 
 
 def test_a_network_of_equal_layers_folds_into_one_column_of_all() -> None:

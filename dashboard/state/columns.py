@@ -130,7 +130,7 @@ def longest_repeat(marks: Sequence[object], longest: int = _LONGEST_PERIOD) -> t
     best: tuple[int, int, int] | None = None
     for period in range(1, longest + 1):
         first = 0
-        while first + 2 * period <= len(marks):
+        while first < len(marks):
             length = period
             while first + length < len(marks) and marks[first + length] == marks[first + length - period]:
                 length += 1

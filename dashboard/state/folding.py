@@ -48,7 +48,7 @@ def stretches(profile: Profile) -> tuple[Stretch, ...]:
     home = {layer: number for number, layers in enumerate(chains) for layer in layers}
     inputs: list[set[int]] = [set() for _ in chains]
     for position, layer in enumerate(profile.layers):
-        inputs[home[position]] |= {home[profile.index[name]] for name in layer.inputs} - {home[position]}
+        inputs[home[position]] |= {home[profile.index[name]] for name in layer.inputs}
     groups = _groups(inputs)
     counters: Counter[str] = Counter()
     return tuple(_stretch(profile, chains, inputs, group, counters) for group in groups)
@@ -79,7 +79,7 @@ def _groups(inputs: list[set[int]]) -> list[list[int]]:
     reach = list(range(len(inputs)))  # for each chain the last that reads it
     for number, read in enumerate(inputs):
         for producer in read:
-            reach[producer] = max(reach[producer], number)
+            reach[producer] = number
     groups: list[list[int]] = [[]]
     furthest = 0
     for number in range(len(inputs)):

@@ -197,7 +197,7 @@ class Sweeps:
                 run_points([[point] for point in waiting], engine, lambda results: _record(sweep, results))
                 sweep.state = DONE
         except SweepStopped:
-            sweep.state = sweep.left or CANCELLED
+            sweep.state = sweep.left
         except (InputError, OSError) as error:
             sweep.state, sweep.reason = FAILED, str(error)
         finally:
