@@ -42,6 +42,18 @@ def test_up_to_sixteen_devices_stand_alone_servers_among_them(workers: int, serv
     assert short_names(cluster)[0] == ("h/g0" if servers else "g0")
 
 
+def test_devices_that_stand_alone_are_not_opened() -> None:
+    """Only groups are; of these up to 32 are drawn, each of as few nodes as that takes."""
+    few = Cluster(name="any", devices=tuple(Device(name=f"h{i}/g", host=f"h{i}") for i in range(4)))
+    assert device_groups(few, 1) == device_groups(few) and len(device_groups(few)) == 4
+    assert short_names(few) == ["h0/g", "h1/g", "h2/g", "h3/g"]
+    for hosts, groups in ((32, 32), (33, 17)):
+        pairs = tuple(Device(name=f"h{i}/g{k}", host=f"h{i}") for i in range(hosts) for k in range(2))
+        many = Cluster(name="any", devices=pairs)
+        assert len(device_groups(many)) == groups
+        assert [group.devices for group in device_groups(many, 0)] == [(d,) for d in device_groups(many)[0].devices]
+
+
 def test_the_slowest_device_of_a_group_computes_the_longest() -> None:
     report: Any = SimpleNamespace(devices=[SimpleNamespace(compute_s=seconds) for seconds in (3.0, 5.0, 4.0, 1.0, 2.0)])
     groups = (DeviceGroup(name="a", devices=(0, 1, 2)), DeviceGroup(name="b", devices=(4, 3)))
