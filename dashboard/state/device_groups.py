@@ -119,7 +119,7 @@ def grid_of(profile: Profile, plan: Plan) -> DeviceGrid | None:
         replicas[devices] = max(replicas.get(devices, 1), sharding.degrees[0])
     every = [device for devices in stages for device in devices]
     shapes = {(replicas[devices], len(devices) // replicas[devices]) for devices in stages}
-    if len(every) != len(set(every)) or len({len(devices) for devices in stages}) > 1 or len(shapes) > 1:
+    if len(every) != len(set(every)) or len(shapes) > 1:
         return None
     data, tensor = shapes.pop()
     if data * tensor * len(stages) != len(every):
