@@ -19,6 +19,7 @@ from dashboard.state.store import Store
 from simulator.language_models.card_files import read_card
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack
+from simulator.lowering.schedules import SCHEDULES
 from simulator.plan import Plan, Sharding
 from simulator.workload import Profile
 
@@ -67,6 +68,10 @@ def test_a_ring_in_place_of_a_server_says_so() -> None:
 
 def test_only_a_pipeline_has_other_schedules_and_an_uploaded_plan_other_strategies_alone() -> None:
     assert "gpipe" in changes("schedule", NOW) and changes("schedule", replace(NOW, strategy="data")) == []
+    planned: Any = Counted(plan=replace(PLAN, schedule="gpipe"), report=None)  # type: ignore[arg-type]
+    words = [move.words for move in moves(Outcome(configuration=NOW, profile=branches(), counted=planned))]
+    others = [each for each in words if each.startswith("schedule gpipe → ")]
+    assert len(others) == len(SCHEDULES) - 1 and "schedule gpipe → gpipe" not in others
     assert "pipeline" not in changes("strategy", NOW) and "data" in changes("strategy", NOW)
     assert not {"hypergraph", "layerwise"} & {*changes("strategy", NOW)}
     seen = Outcome(configuration=replace(NOW, plan="mine@0"), profile=branches())
@@ -140,6 +145,10 @@ def test_of_a_grid_one_degree_stage_or_kind_further_is_tried(
     """Of 32 heads, 8 of keys, on 16 devices; of networks without sequences none of it."""
     now = replace(GRID, **changed)
     assert changes(field, now, blocks) == tried and changes(field, now, chain([1.0, 1.0])) == []
+    words = [move.words for move in moves(Outcome(configuration=now, profile=blocks))]
+    shown = "ZeRO stage" if field == "zero_stage" else field
+    set_to = getattr(now, field)
+    assert [each for each in words if each.startswith(f"{shown} ")] == [f"{shown} {set_to} → {to}" for to in tried]
     if field == "zero_stage" and "strategy" not in changed:
         planned: Any = Counted(plan=replace(PLAN, states=replace(PLAN.states, stage=2)), report=None)  # type: ignore[arg-type]
         words = [move.words for move in moves(Outcome(configuration=now, profile=blocks, counted=planned))]
@@ -156,14 +165,12 @@ def outcome() -> Outcome:
     return compute(store.request(store.resolved(replace(NOW, profile="net", strategy="data"))))
 
 
-def asked_of(
-    known: Sequence[tuple[str, bool, Glance | None]], monkeypatch: pytest.MonkeyPatch, table: Sequence[Move] = ()
-) -> Any:
+def asked_of(known: Sequence[tuple[str, bool, Glance | None]], monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store whose desk knows these changes: words, whether of the hardware, what they come to."""
     every = {replace(NOW, seed=number): each for number, each in enumerate(known)}
     tried = [Move(words=words, configuration=now, hardware=hw) for now, (words, hw, _) in every.items()]
     monkeypatch.setattr(advice_module, "moves", lambda outcome: tried)
-    monkeypatch.setattr(advice_module, "_of_table", lambda store, outcome, tried: table)
+    monkeypatch.setattr(advice_module, "_of_table", lambda outcome, tried: ())
     return SimpleNamespace(desk=SimpleNamespace(glance=lambda now: every[now][2]))
 
 
@@ -188,6 +195,8 @@ def test_changes_that_help_come_best_first_and_settings_that_were_tried_are_coun
     assert [move.words for move, _ in advice.helpful] == ["links", "fewer bytes", "half"]
     assert [move.words for move, _ in advice.offered] == ["fewer bytes", "half", "links"]
     assert (advice.settings, advice.note) == (4, "")
+    stuck = advise(store, replace(outcome, run=None))
+    assert "worse" in [move.words for move, _ in stuck.helpful] and len(stuck.helpful) == 4
     slow = advise(store, replace(outcome, took_s=MOST_S + 1))
     assert (slow.helpful, slow.settings, slow.loss) == ((), 0, None) and "takes 6.00 s to simulate" in slow.note
 
@@ -210,7 +219,7 @@ def test_strategies_of_the_table_are_tried_where_they_are_known_and_no_single_ch
     grid = replace(now, strategy="megatron", tensor=2)
     table = {now: better, searched: better, single: better, later: None, grid: better}
     monkeypatch.setattr(advice_module, "moves", lambda outcome: [Move(words="single", configuration=single)])
-    monkeypatch.setattr(advice_module, "glances_at_hand", lambda desk, outcome: table)
+    monkeypatch.setattr(advice_module, "alternatives", lambda now, profile: tuple(table))
     store: Any = SimpleNamespace(desk=SimpleNamespace(glance=table.get))
     assert [move.words for move, _ in advise(store, outcome).helpful] == [
         "single", "strategy data → hypergraph", "strategy data → megatron, tensor 2",

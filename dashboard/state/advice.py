@@ -8,7 +8,7 @@ from math import log
 from typing import Any
 
 import partitioners
-from dashboard.state.alternatives import glances_at_hand
+from dashboard.state.alternatives import alternatives
 from dashboard.state.caps import searches
 from dashboard.state.configuration import MOST_MICROBATCHES, OWN, SHARES_STATES, TIERS, Configuration
 from dashboard.state.measures import Share, sequence_length
@@ -127,7 +127,7 @@ def advise(store: Store, outcome: Outcome) -> Advice:
         return Advice(loss=loss, helpful=(), settings=0, note=note)
     helpful, settings = [], 0
     tried = list(moves(outcome))
-    for move in [*tried, *_of_table(store, outcome, tried)]:
+    for move in [*tried, *_of_table(outcome, tried)]:
         seen = store.desk.glance(move.configuration)
         settings += not move.hardware and seen is not None
         if seen is not None and seen.ran and _helps(seen, outcome):
@@ -141,11 +141,11 @@ def too_large(outcome: Outcome) -> bool:
     return outcome.report is not None and outcome.took_s > MOST_S and not searches(outcome.configuration.strategy)
 
 
-def _of_table(store: Store, outcome: Outcome, tried: Sequence[Move]) -> Iterator[Move]:
-    """The strategies beside it that are known by now and no single change: those that search, grids of their own."""
+def _of_table(outcome: Outcome, tried: Sequence[Move]) -> Iterator[Move]:
+    """The strategies beside it that are no single change: those that search, grids of their own."""
     now, single = outcome.configuration, {move.configuration for move in tried}
-    for option, glance in glances_at_hand(store.desk, outcome).items():
-        if option not in single and option != now and glance is not None:
+    for option in alternatives(now, outcome.profile):
+        if option not in single and option != now:
             grid = f", tensor {option.tensor}" if option.tensor != now.tensor else ""
             yield Move(words=f"strategy {now.strategy} → {option.strategy}{grid}", configuration=option)
 
