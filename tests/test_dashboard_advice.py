@@ -42,7 +42,7 @@ def test_micro_batches_are_doubled_and_halved(microbatches: int | None, tried: l
     """At least one, at most 1,024; those of the plan where there is one."""
     now = replace(NOW, microbatches=microbatches)
     assert changes("microbatches", now) == tried
-    planned: Any = Counted(plan=replace(PLAN, microbatches=8), report=None)  # type: ignore[arg-type]
+    planned: Any = Counted(plan=replace(PLAN, microbatches=8), report=None, early=False)  # type: ignore[arg-type]
     assert changes("microbatches", now, counted=planned) == [16, 4]
     assert changes("microbatches", replace(now, strategy="model")) == []
     words = [move.words for move in moves(Outcome(configuration=now, profile=branches(), counted=planned))]
@@ -68,7 +68,7 @@ def test_a_ring_in_place_of_a_server_says_so() -> None:
 
 def test_only_a_pipeline_has_other_schedules_and_an_uploaded_plan_other_strategies_alone() -> None:
     assert "gpipe" in changes("schedule", NOW) and changes("schedule", replace(NOW, strategy="data")) == []
-    planned: Any = Counted(plan=replace(PLAN, schedule="gpipe"), report=None)  # type: ignore[arg-type]
+    planned: Any = Counted(plan=replace(PLAN, schedule="gpipe"), report=None, early=False)  # type: ignore[arg-type]
     words = [move.words for move in moves(Outcome(configuration=NOW, profile=branches(), counted=planned))]
     others = [each for each in words if each.startswith("schedule gpipe → ")]
     assert len(others) == len(SCHEDULES) - 1 and "schedule gpipe → gpipe" not in others
@@ -150,7 +150,7 @@ def test_of_a_grid_one_degree_stage_or_kind_further_is_tried(
     set_to = getattr(now, field)
     assert [each for each in words if each.startswith(f"{shown} ")] == [f"{shown} {set_to} → {to}" for to in tried]
     if field == "zero_stage" and "strategy" not in changed:
-        planned: Any = Counted(plan=replace(PLAN, states=replace(PLAN.states, stage=2)), report=None)  # type: ignore[arg-type]
+        planned: Any = Counted(plan=replace(PLAN, states=replace(PLAN.states, stage=2)), report=None, early=False)  # type: ignore[arg-type]
         words = [move.words for move in moves(Outcome(configuration=now, profile=blocks, counted=planned))]
         assert [each for each in words if "ZeRO" in each] == ["ZeRO stage 2 → 3", "ZeRO stage 2 → 1"]
 

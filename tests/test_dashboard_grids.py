@@ -270,7 +270,7 @@ def test_a_grid_is_advised_on_however_many_tasks_it_has(store: Store, monkeypatc
     words = [move.words for move in moves(drawn)]
     assert {"tensor 4 → 2", "pipeline 4 → 2", "ZeRO stage 0 → 1", "recomputation none → selective"} <= set(words)
     whole = advised(store, drawn)
-    counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, report=drawn.run.report))
+    counted = replace(drawn, run=None, counted=Counted(plan=drawn.run.plan, report=drawn.run.report, early=False))
     assert advised(store, counted).offered[0][0] == whole.offered[0][0]
     slow = advise(store, replace(drawn, took_s=MOST_S + 1))
     assert not slow.offered and "takes 6.00 s to simulate" in slow.note

@@ -19,9 +19,10 @@ from simulator.run import run
 
 
 def on_gpus(batch_size: int = 16, dtype: str = "float16") -> Outcome:
-    """A step of 6e12 FLOP forward for 8 samples, on four V100s."""
+    """A step of 6e12 FLOP forward for 8 samples of 4 tokens, on four V100s."""
     layers = tuple(
-        replace(each, flops=flops) for each, flops in zip(chain([3.0, 3.0]).layers, (5e12, 1e12), strict=True)
+        replace(each, flops=flops, kind="attention")
+        for each, flops in zip(chain([3.0, 3.0]).layers, (5e12, 1e12), strict=True)
     )
     profile = replace(chain([3.0, 3.0]), layers=layers, device="V100", dtype=dtype)
     store = Store({"net": profile})
@@ -35,14 +36,14 @@ def on_gpus(batch_size: int = 16, dtype: str = "float16") -> Outcome:
         ("step_s", 2.0),
         ("steps_per_s", 1 / 2),
         ("samples_per_s", 16 / 2),
-        ("tokens_per_s", 16 / 2),
-        ("device_tokens_per_s", 16 / 4 / 2),
+        ("tokens_per_s", 16 * 4 / 2),
+        ("device_tokens_per_s", 16 * 4 / 4 / 2),
         ("device_tflops", 16 * 3 * 6e12 / 8 / 4 / 1e12 / 2),
         ("mfu", 16 * 3 * 6e12 / 8 / (4 * 125e12) / 2),
     ],
 )
 def test_a_log_of_any_speed_has_steps_of_seconds(kind: str, step_s: float) -> None:
-    """Of 16 samples of a token each, three times 6e12 FLOP for each 8, on four devices of 125 TFLOP/s; a speed of 2."""
+    """Of 16 samples of 4 tokens, three times 6e12 FLOP for each 8, on four devices of 125 TFLOP/s; a speed of 2."""
     assert _steps_s(RunLog(kind=kind, speeds=(2.0, 4.0)), on_gpus()) == pytest.approx(
         [step_s, step_s * 2 if kind == "step_s" else step_s / 2]
     )
@@ -103,7 +104,7 @@ def test_a_trace_says_the_cause_that_is_farthest_off() -> None:
     assert lines[2] == "farthest off: waiting, -1.50 s (15% of the recorded step)"
     done = two_stages().run
     assert done is not None
-    counted = replace(two_stages(), run=None, counted=Counted(plan=done.plan, report=done.report))
+    counted = replace(two_stages(), run=None, counted=Counted(plan=done.plan, report=done.report, early=False))
     assert len(list(_beside([10.0], counted, causes_s, 1))) == 2  # without its tasks no cause is known
     with pytest.raises(InputError, match="no step to compare it with: why"):
         list(_beside([10.0], replace(counted, counted=None, reason="why"), causes_s, 1))

@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from small_networks import branches, chain
+from small_networks import branches, chain, switched
 
 from dashboard.state import simulating
 from dashboard.state.caps import MOST_TASKS
 from dashboard.state.configuration import Configuration
-from dashboard.state.simulating import Outcome, Request, _named, compute, simulated, stopped
+from dashboard.state.simulating import Outcome, Request, _named, compute, glance_of, simulated, stopped
 from dashboard.state.store import Store
 from simulator.network.catalogue import ClusterFile, read_cluster
 from simulator.plan import Plan, Sharding
+from simulator.run import run
 from simulator.runtime import IDEAL
 
 NOW = Configuration(profile="small", cluster="cpu-1g", strategy="data", devices=4, batch_size=16, microbatches=2)
@@ -67,6 +68,7 @@ def test_a_step_of_equal_replicas_has_numbers_before_its_tasks_or_alone(
     assert outcome.undrawn == ("" if ran else f"{TASKS} tasks are too many to draw")
     assert outcome.report is not None and outcome.report.tasks == TASKS
     assert outcome.plan is not None and ran == bool(outcome.report.layers)
+    assert outcome.interval is not None and outcome.interval.middle_s == pytest.approx(outcome.report.step_s)
 
 
 def test_a_search_shows_its_plans_and_not_the_numbers_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +92,15 @@ def test_behind_a_page_large_runs_stay_where_they_are_and_figures_come(monkeypat
     refused, figures = simulated(replace(request(microbatches=8), light=True))
     assert refused is not None and refused.run is None and figures is not None
     assert figures.reason == refused.reason != "" and not figures.ran
+
+
+def test_a_glance_counts_the_devices_that_compute_at_all() -> None:
+    """Two of three, each for less than a second; none without a step, which has one micro-batch."""
+    profile, cluster = chain([0.3, 0.6]), switched([1.0] * 3)
+    plan = Plan(model="small", batch_size=8, placements={"a": Sharding(devices=(0,)), "b": Sharding(devices=(2,))})
+    done = Outcome(configuration=NOW, profile=profile, cluster=cluster, run=run(profile, cluster, plan))
+    none = glance_of(replace(done, run=None))
+    assert (glance_of(done).computing, none.computing, none.microbatches) == (2, 0, 1)
 
 
 def test_a_step_whose_error_is_not_known_has_no_interval() -> None:

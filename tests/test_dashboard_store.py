@@ -18,7 +18,7 @@ from dashboard_advice import advised
 from small_networks import branches, chain
 
 from dashboard.frame.controls import profile_options
-from dashboard.state import caps, plans, simulating, sweeps, uploads
+from dashboard.state import candidates, caps, plans, simulating, sweeps, uploads, workers
 from dashboard.state import desk as desk_module
 from dashboard.state.advice import AS_LONG, moves
 from dashboard.state.caps import require_size, require_small
@@ -141,6 +141,13 @@ def test_the_caps_are_those_that_the_guide_names() -> None:
     assert f"has run for {sweeps.BUDGET_S / 60:g} minutes, is paused" in words
     assert f"in a process of its own for at most {plans.BUDGET_S:g} s" in words
     assert f"ends {plans.GONE_S:g} s after the last page that asked for it is closed" in words
+    assert f"search ends after {simulating.SEARCH_S:g} s with the best plan that it has tried" in words
+    assert f"has tried none is given up after {workers.BUDGET_S:g} s." in words
+    assert f"else by {desk_module.GONE_S:g} s of silence" in words
+    assert f"One of {caps.EARLY_TASKS:,} tasks or more has these numbers first" in words
+    assert f"changes with more than {simulating.MOST_BEHIND_TASKS:,} tasks, these numbers are all" in words
+    paused_s, share = candidates._PAUSE_S, candidates._SHARE
+    assert f"at most every {paused_s:g} s and for at most a {({0.1: 'tenth'})[share]} of the search's time" in words
 
 
 def test_an_upload_is_known_by_its_content(store: Store, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ class Counted:
 
     plan: Plan
     report: Report
-    early: bool = False
+    early: bool
 
 
 @dataclass(frozen=True, kw_only=True)
