@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,3 +132,41 @@ def test_what_was_ended_says_what_it_was_doing_for_how_long(strategy: str, doing
     assert ended.reason == ended.undrawn == f"{doing} {strategy} was cancelled after 2.50 s"
     assert ended.took_s == 2.5 and ended.report is None and ended.plan is None and ended.cluster is not None
     assert stopped(replace(request(), configuration=replace(NOW, devices=0)), "cancelled", 0.0).cluster is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shows", "listens"),
+    [("pipeline", True, False), ("pipeline", False, False), ("hypergraph", True, True), ("hypergraph", False, False)],
+)
+def test_only_a_search_that_somebody_watches_is_shown_as_it_goes_on(
+    strategy: str, shows: bool, listens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, shown = compute(request()).plan, list[Outcome]()
+
+    @contextmanager
+    def recorded(kept: list[Any], cluster: object, within_s: float, tell: Any) -> Iterator[None]:
+        assert within_s == simulating.SEARCH_S and (tell is not None) is listens
+        kept.append("a plan")
+        if tell is not None:
+            tell(plan)
+        yield
+
+    monkeypatch.setattr(simulating, "recorded_candidates", recorded)
+    monkeypatch.setattr(simulating, "build_plan", lambda *_: plan)
+    last = compute(request(strategy=strategy, effort=0.02), show=shown.append if shows else None)
+    assert last.run is not None and (last.note, last.candidates, last.plan) == ("", ("a plan",), plan)
+    assert [(each.note, each.plan and each.plan.strategy) for each in shown] == [
+        ("the best of 1 plans so far: the search goes on", "hypergraph (as data)")
+    ] * listens
+
+
+def test_an_outcome_took_as_long_as_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it ran or was refused; with a plan of its own nothing is refused before."""
+    clock = iter(range(100, 200, 7))
+    monkeypatch.setattr(simulating, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    assert compute(request()).took_s == 7.0
+    large = request(strategy="hypergraph", devices=512)
+    refused = compute(large)
+    assert refused.took_s == 7.0 and "plans hypergraph for up to 256 devices" in refused.reason
+    planned = compute(replace(large, plan=compute(request()).plan))
+    assert planned.run is not None and planned.took_s == 7.0
