@@ -34,12 +34,18 @@ class Clock:
 
 
 @pytest.mark.parametrize(
-    ("telling_s", "announced_s"), [(0.0, [1.0, 3.0, 5.0]), (0.125, [1.0, 3.125, 5.25]), (0.25, [1.0, 4.25])]
+    ("apart_s", "telling_s", "announced_s"),
+    [
+        (1.0, 0.0, [1.0, 3.0, 5.0]),
+        (1.0, 0.125, [1.0, 3.125, 5.25]),
+        (1.0, 0.25, [1.0, 4.25]),
+        (1.5, 0.0, [1.5, 3.0, 4.5, 6.0, 7.5]),
+    ],
 )
 def test_best_plans_are_told_of_now_and_then(
-    telling_s: float, announced_s: list[float], monkeypatch: pytest.MonkeyPatch
+    apart_s: float, telling_s: float, announced_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every second a better plan; at most each 1.5 s, and with a tenth of the time at most."""
+    """Now and then a better plan; at most each 1.5 s, and with a tenth of the time at most."""
     clock, announced, kept = Clock(), list[float](), list[Candidate]()
     monkeypatch.setattr(candidates, "time", clock)
     profile, cluster = chain(4), star(4, bandwidth=1e9)
@@ -54,7 +60,7 @@ def test_best_plans_are_told_of_now_and_then(
         for faster in speeds:
             judge = Judge(profile=profile, cluster=faster)
             judge.best = best
-            clock.now_s += 1.0
+            clock.now_s += apart_s
             best = judge.consider(whole(0), "a plan")
     assert announced == announced_s and [each.best for each in kept] == [True] * 5
     assert [each.label for each in kept] == ["a plan"] * 5

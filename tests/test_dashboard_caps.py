@@ -15,6 +15,7 @@ from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.plan import Plan, Sharding
 from simulator.runtime import IDEAL
+from simulator.workload import Layer
 
 NOW = Configuration(profile="small@0", cluster="cpu-1g", strategy="owt", devices=4)
 HALVES = Sharding(degrees=(2, 1, 1, 1), devices=(0, 1))
@@ -58,6 +59,8 @@ def test_what_is_not_planned_before_its_tasks_are_counted(monkeypatch: pytest.Mo
     require_small(replace(NOW, strategy="pipeline", microbatches=12), profile)
     with pytest.raises(InputError, match="at least 260 tasks"):
         require_small(replace(NOW, strategy="pipeline", microbatches=13), profile)
+    monkeypatch.setattr(caps, "MOST_TASKS", 2 * 10 * 4)
+    require_small(NOW, profile)
     for strategy in ("data", "fsdp", "megatron", "hypergraph"):
         require_small(replace(NOW, strategy=strategy, microbatches=1024), profile)
     assert searches("hypergraph") and not searches("owt")
@@ -92,6 +95,25 @@ def test_tasks_of_many_micro_batches_are_those_of_two_and_of_each_further_one(mo
     monkeypatch.setattr(caps, "MOST_TASKS", counted[0] - 1)
     with pytest.raises(InputError, match=f"the step has {counted[0]} tasks"):
         require_size(profile, replace(several, microbatches=1), cluster, IDEAL)
+
+
+def test_what_a_step_has_once_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of gradients, which the bound leaves out: a plan within it is not counted."""
+    profile, cluster = branches(), switched([1.0] * 2)
+    plan = Plan(
+        model="small", batch_size=64, microbatches=8, placements=dict.fromkeys(map(_name, profile.layers), HALVES)
+    )
+    monkeypatch.setattr(caps, "MOST_TASKS", 2 * 2 * 10 * 8)
+    require_size(profile, plan, cluster, IDEAL)
+    tasks = len(lower(ShardedModel(profile, plan), cluster, IDEAL))
+    monkeypatch.setattr(caps, "MOST_TASKS", 2 * 2 * 10 * 8 - 1)
+    assert tasks > 2 * 2 * 10 * 8
+    with pytest.raises(InputError, match=f"the step has {tasks} tasks"):
+        require_size(profile, plan, cluster, IDEAL)
+
+
+def _name(layer: Layer) -> str:
+    return layer.name
 
 
 def test_a_plan_is_counted_where_it_has_many_tasks_and_equal_replicas() -> None:

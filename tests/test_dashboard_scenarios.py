@@ -90,6 +90,7 @@ def test_a_scenario_opens_no_file_and_stays_small(changes: dict[str, Any], compl
         ({"devices": None}, {"devices": -1}),
         ({"devices": 1}, {"devices": 0}),
         ({"options": {"microbatches": 1024}}, {"options": {"microbatches": 1025}}),
+        ({"options": {"objective": "volume", "imbalance": 5000.5}}, {"options": {"chunks": 5000}}),
         ({"options": {"microbatches": 0}}, {"options": {"microbatches": -1}}),
         ({"checkpoint_every": "2s", "duration": "10000s"}, {"checkpoint_every": "2s", "duration": "10001s"}),
         ({"events": SCENARIO.events[:1] * 100}, {"events": SCENARIO.events[:1] * 101}),

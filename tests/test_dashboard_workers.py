@@ -185,7 +185,7 @@ def test_a_process_is_used_again_unless_its_job_ended_it(
 
 def test_jobs_of_a_lane_are_served_in_order_and_clicks_counted(idle: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     process = scripted(monkeypatch, 0.25)
-    monkeypatch.setattr(workers_module, "WorkerProcess", lambda context, niceness: process)
+    monkeypatch.setattr(workers_module, "WorkerProcess", lambda context, niceness: (process, None)[niceness])
     served: list[Simulation] = []
 
     def serve(job: Simulation, process: Any) -> Any:
@@ -206,7 +206,18 @@ def test_jobs_of_a_lane_are_served_in_order_and_clicks_counted(idle: Workers, mo
     monkeypatch.setattr(idle, "_next", lambda lane: next(offered))
     idle._serve(CLICKS)
     assert served == jobs[:1] and "cancelled" in reason(jobs[1]) and process.killed
+    assert jobs[1].cancelled.is_set()  # so that asking again begins anew
     assert (idle._clicks, idle._clicked_s) == (0, 4.0)
+
+
+def test_two_processes_simulate_clicks_and_one_each_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On threads that end with their server."""
+    served: list[str] = []
+    monkeypatch.setattr(Workers, "_serve", lambda self, lane: served.append(lane))
+    workers = Workers()
+    workers.close()
+    assert sorted(served) == [BACKGROUND, CLICKS, CLICKS, SEARCHES] and workers._closed
+    assert all(thread.daemon for thread in workers._threads)
 
 
 def test_how_long_an_ended_job_ran_is_since_it_began_or_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

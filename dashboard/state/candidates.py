@@ -57,13 +57,14 @@ def recorded_candidates(
     def record(verdict: judge.Verdict, label: str, is_best: bool) -> None:
         nonlocal best, announced, again_s
         kept.append(_candidate(verdict.graph, cluster, label, verdict.step_s, is_best))
-        best = verdict if verdict.beats(best) else best
+        if best is None or verdict.beats(best):
+            best = verdict
         began_s = time.monotonic()
-        if tell is not None and best is not None and best is not announced and began_s >= again_s:
+        if tell is not None and best is not announced and began_s >= again_s:
             announced = best
             tell(best.plan)
             again_s = began_s + max(_PAUSE_S, (time.monotonic() - began_s) / _SHARE)
-        if time.monotonic() > until_s and best is not None:
+        if time.monotonic() > until_s:
             raise SearchOverError(best.plan)
 
     before = judge.watching.set(record)
