@@ -11,6 +11,7 @@ from dashboard.state.measures import NAMES, fullest, mismatch, sequence_length, 
 from simulator.network.catalogue import read_cluster
 from simulator.plan import Plan, Sharding
 from simulator.run import Run, run
+from simulator.runtime import Runtime
 from simulator.workload import Profile
 
 BYTES_PER_S = 4096.0
@@ -42,6 +43,17 @@ def test_where_a_step_of_two_stages_goes_by_hand() -> None:
     )
     assert {part.name for part in split.total if not part.lost} == {"compute", "overlapped"}
     assert [part.ratio for part in split.devices[0] if part.name == "bubble"] == [3 / 8]
+
+
+def test_what_a_device_waits_for_its_host_is_no_bubble() -> None:
+    """Two seconds before the first forward pass, which the other device waits for, too."""
+    cluster = switched([1.0] * 2, bandwidth_bytes_per_s=BYTES_PER_S)
+    placements = {"a": Sharding(devices=(0,)), "b": Sharding(devices=(1,))}
+    plan = Plan(model="small", batch_size=8, placements=placements)
+    done = run(chain([3.0, 3.0]), cluster, plan, runtime=Runtime(forward_launch_s=2.0))
+    split = [{part.name: part.seconds for part in parts if part.seconds} for parts in shares(done, cluster).devices]
+    both = {"compute": 3.0, "wait: activations": 1.0, "wait: gradients": 1.0}
+    assert split == [{**both, "host launches": 2.0, "bubble": 3.0}, {**both, "bubble": 5.0}]
 
 
 def test_what_is_in_flight_at_once_counts_once() -> None:
@@ -86,6 +98,7 @@ def test_model_flops_over_the_peak_of_all_devices(dtype: str, device: str, peak:
     assert used == (peak and pytest.approx(3 * 6e12 * 2 / 0.5 / (4 * peak)))
     assert utilisation(profile, cluster, replace(report, step_s=0.0)) is None
     assert utilisation(chain([3.0, 3.0]), cluster, report) is None
+    assert utilisation(replace(chain([3.0, 3.0]), device="V100"), cluster, report) is None
     assert (mismatch(profile, cluster) == "") is (device != "H100")
     if device == "H100":
         assert mismatch(profile, cluster).startswith("measured on H100, simulated on ")

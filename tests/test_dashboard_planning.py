@@ -21,6 +21,7 @@ from dashboard.state.planning import (
     batch_sizes,
     build_plan,
     changed_cluster,
+    degrees,
     microbatch_counts,
     replicas,
     tier_links,
@@ -29,8 +30,11 @@ from dashboard.state.planning import (
 from dashboard.state.simulating import Glance, Outcome, compute, glance_of
 from dashboard.state.store import Store
 from simulator.errors import InputError
+from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import Divisible
-from simulator.language_models.training_stack import optimizer_state_of
+from simulator.language_models.modelled_profile import modelled_profile
+from simulator.language_models.training_stack import optimizer_state_of, read_stack
+from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import ClusterFile, read_cluster
 from simulator.plan import Plan, Sharding
 from simulator.readers._log import RunLog
@@ -78,6 +82,10 @@ def test_batches_around_the_usual_one_by_hand() -> None:
     sizes = batch_sizes(now, profile)
     assert sizes == sorted({max(8, -(-usual * factor // 4 // 8) * 8) for factor in (1, 2, 4, 8, 16)})
     assert batch_sizes(replace(now, microbatches=3), profile)[0] % 24 == 0
+    assert {type(size) for size in sizes} == {int}
+    assert batch_sizes(replace(now, devices=1), replace(profile, batch_size=1)) == [1, 2, 4]
+    uneven = replace(now, strategy="megatron", tensor=3)
+    assert batch_sizes(uneven, profile) == batch_sizes(replace(now, strategy="pipeline"), profile)
     assert batch_sizes(replace(now, devices=1024, microbatches=65), profile) == []  # more than 65,536 samples
     assert batch_sizes(replace(now, devices=1024, microbatches=64), profile)[0] == 65536
 
@@ -87,6 +95,7 @@ def test_micro_batches_divide_the_batch_and_leave_replicas_a_sample() -> None:
     assert microbatch_counts(now, profile) == [1, 2, 3, 4, 6, 8, 12]
     assert microbatch_counts(replace(now, strategy="pipeline"), profile)[-2:] == [24, 48]
     assert microbatch_counts(replace(now, strategy="pipeline", batch_size=4096), profile)[-1] == 1024
+    assert microbatch_counts(replace(now, strategy="pipeline", batch_size=2050), profile)[-1] == 410
     uneven = replace(now, strategy="megatron", tensor=3)
     assert microbatch_counts(uneven, profile) == microbatch_counts(replace(now, strategy="pipeline"), profile)
 
@@ -104,6 +113,9 @@ def test_a_plan_has_the_settings_that_are_of_use_to_its_strategy() -> None:
     staged = build_plan(replace(set_to, strategy="pipeline"), profile, cluster)
     assert (staged.microbatches, staged.schedule, staged.states.stage) == (2, "gpipe", 0)
     assert build_plan(replace(set_to, strategy="pipeline", schedule="own"), profile, cluster).schedule == "1f1b"
+    chunks = replace(set_to, strategy="pipeline", schedule="interleaved", devices=2, chunks=3)
+    staged = build_plan(chunks, chain([1.0] * 12), usual_cluster(chunks, None))
+    assert len(ShardedModel(chain([1.0] * 12), staged).stages) == 6
 
 
 def glance(step_s: float, total_bytes: float = 0.0, fit: str = "fits") -> Glance:
@@ -232,6 +244,7 @@ def test_what_fits_at_the_border_fits() -> None:
         ({"batch_size": 16, "microbatches": 2}, True),
         ({"batch_size": 16, "microbatches": 4}, False),
         ({"batch_size": 16, "microbatches": 3}, False),
+        ({"devices": 4, "microbatches": 3}, False),
         ({"devices": 6, "tensor": 4}, False),
     ],
 )
@@ -245,6 +258,16 @@ def test_degrees_go_together_where_they_divide_what_they_cut(changes: dict[str, 
         assert not _goes(replace(now, **changes), replace(limits, heads=0), 16)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("layers", "stages"), [(3, [1, 2]), (4, [1, 2, 4]), (9, [1, 2, 4, 8])])
+def test_without_attention_the_layers_alone_limit_the_stages(layers: int, stages: list[int]) -> None:
+    now = replace(NOW, strategy="megatron", batch_size=16)
+    expected = {"tensor": [1, 2, 4, 8], "pipeline": stages, "context": [1], "expert": [1]}
+    assert degrees(now, chain([1.0] * layers)) == expected
+    assert degrees(replace(now, devices=6, pipeline=3), chain([1.0] * 9))["tensor"] == [1, 2]
+    blocks = modelled_profile(read_card("gpt2"), read_stack("megatron-a100"), batch_size=1)  # twelve of them
+    assert degrees(replace(now, devices=16), blocks)["pipeline"] == [1, 2, 4, 8]
+
+
 @pytest.mark.parametrize(
     ("limit", "degree", "goes"),
     [
@@ -253,7 +276,8 @@ def test_degrees_go_together_where_they_divide_what_they_cut(changes: dict[str, 
         ({"key_heads": 8}, {"tensor": 4}, True),
         ({"key_heads": 3}, {"tensor": 2}, False),
         ({"key_heads": 6}, {"tensor": 4}, False),
-        ({"heads": 0}, {"tensor": 8}, True),
+        ({"key_heads": 3}, {"tensor": 4}, False),
+        ({"heads": 0, "key_heads": 0}, {"tensor": 8}, True),
         ({"experts": 0}, {"expert": 2}, False),
         ({"experts": 0}, {"expert": 1}, True),
         ({"experts": 3}, {"expert": 3, "devices": 12, "context": 2}, False),

@@ -217,7 +217,7 @@ def test_two_processes_simulate_clicks_and_one_each_of_the_others(monkeypatch: p
     workers = Workers()
     workers.close()
     assert sorted(served) == [BACKGROUND, CLICKS, CLICKS, SEARCHES] and workers._closed
-    assert all(thread.daemon for thread in workers._threads)
+    assert all(thread.daemon for thread in workers._threads) and Workers({CLICKS: 0})._threads == []
 
 
 def test_how_long_an_ended_job_ran_is_since_it_began_or_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

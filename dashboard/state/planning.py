@@ -129,7 +129,7 @@ def _goes(now: Configuration, limits: Divisible, batch: int) -> bool:
 def microbatch_counts(configuration: Configuration, profile: Profile) -> list[int]:
     """All numbers of micro-batches that divide the batch and leave every replica at least one sample."""
     batch, least = batch_of(configuration, profile), replicas(configuration)
-    return [n for n in range(1, min(batch, MOST_MICROBATCHES) + 1) if batch % n == 0 and batch // n >= least]
+    return [n for n in range(1, MOST_MICROBATCHES + 1) if batch % n == 0 and batch // n >= least]
 
 
 def batch_sizes(configuration: Configuration, profile: Profile) -> list[int]:
