@@ -11,9 +11,12 @@ from small_networks import chain, switched
 
 from simulator.cluster import Cluster
 from simulator.lowering.symmetry.symmetries import _images, _ranks, _speed_classes, symmetries_of
-from simulator.lowering.symmetry.symmetry import Symmetry
+from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
+from simulator.lowering.tasks.equal_ranks import _classes
+from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.runtime import IDEAL, Runtime
+from simulator.taskgraph import Kind, Route
 from simulator.workload import Profile
 
 PROFILE = chain([3.0, 2.0])
@@ -134,3 +137,29 @@ def test_a_network_of_one_layer_has_replicas_too() -> None:
     profile: Profile = chain([1.0])
     plan = Plan(model="small", batch_size=8, placements={"a": by_sample(0, 1)})
     assert len(list(symmetries_of(profile, plan, switched([1.0] * 2), IDEAL, {}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "classes"),
+    [
+        ([(0, 1), (0, 2), (1, 2), (1, 1)], [0, 1, 1, 0]),
+        ([(0, 1), (0, 1), (1, 1), (1, 1)], [0, 1, 0, 1]),
+        ([(1, 1), (0, 1), (0, 1), (1, 1)], None),
+        ([(0, 1), (0, 2), (1, 2)], None),
+        ([(0, 1), (1, 2)], None),
+    ],
+)
+def test_messages_of_equal_ranks_are_classed_by_what_they_carry_each_time(
+    sent: list[tuple[int, int]], classes: list[int] | None
+) -> None:
+    """(rank, bytes), from ranks 0 and 1 to those of a second group, 2 and 3: in any order, but a first one first."""
+    builder, ranks = GraphBuilder(), np.array([[0, 2], [1, 3]])
+    for rank, size in sent:
+        route = builder.route(Route(((rank, rank + 2),)))
+        builder.add(Kind.ACTIVATION, 1, device=rank + 2, route=route, bytes=size, layer=0)
+    first = np.array([0, 0, 2, 2])
+    if classes is None:
+        with pytest.raises(AsymmetryError):
+            _classes(builder, first, ranks)
+    else:
+        assert _classes(builder, first, ranks).tolist() == classes
