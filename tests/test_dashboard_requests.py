@@ -238,6 +238,16 @@ def test_the_end_of_a_tab_is_overtaken_by_what_it_shows_or_wants_later(desk: Des
     assert desk.jobs() == []
 
 
+def test_what_was_cancelled_answers_for_itself_alone(desk: Desk, submitted: list[Simulation]) -> None:
+    """Not for what is asked beside it, after which it stays cancelled; something else is forgiven."""
+    desk.cancel(numbered(1), "tab")
+    assert isinstance(desk.ask(numbered(2), "tab", 0.0, beside=numbered(1)), Simulation)
+    ended = desk.ask(numbered(1), "tab", 0.0, beside=numbered(2))
+    assert isinstance(ended, Outcome) and "was cancelled" in ended.reason
+    desk.ask(numbered(3), "tab", 0.0)
+    assert isinstance(desk.ask(numbered(1), "tab", 0.0), Simulation)
+
+
 def test_only_what_a_tab_shows_has_a_best_plan_so_far(desk: Desk, submitted: list[Simulation]) -> None:
     desk.ask(numbered(1), "tab", 0.0)
     desk.want([numbered(2)], "tab")

@@ -97,9 +97,7 @@ class Desk:
         What the tab asked before is dropped, but for `beside`. What it has cancelled stays so until it asks for else.
         number: of the request, where the tab numbers them.
         """
-        known = self.known(configuration)
-        if known is None and self.workers is None:
-            known = self._computed(configuration)
+        known = self._computed(configuration) if self.workers is None else self.known(configuration)
         with self._lock:  # so that the tab's end comes before all of this or after it
             if self._overtaken(tab, number, False):
                 return known or stopped(self._describe(configuration), "overtaken", 0.0)
