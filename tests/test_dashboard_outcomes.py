@@ -31,7 +31,7 @@ def request(**changes: Any) -> Request:
     return store.request(store.resolved(replace(NOW, **changes)))
 
 
-def told(asked: list[int]) -> Callable[..., bool]:
+def always_counted(asked: list[int]) -> Callable[..., bool]:
     """Equal replicas wherever there are more than so many tasks, which is told."""
 
     def is_counted(*arguments: Any) -> bool:
@@ -60,7 +60,7 @@ def test_a_step_of_equal_replicas_has_numbers_before_its_tasks_or_alone(
 ) -> None:  # fmt: skip
     """Before them where more than a few are drawn, instead where they are too many."""
     asked, early = list[int](), list[Outcome]()
-    monkeypatch.setattr(simulating, "is_counted", told(asked))
+    monkeypatch.setattr(simulating, "is_counted", always_counted(asked))
     for name, most in changed.items():
         monkeypatch.setattr(simulating, name, most)
     outcome = compute(replace(request(), light=light), show=early.append if shows else None)
@@ -75,7 +75,7 @@ def test_a_step_of_equal_replicas_has_numbers_before_its_tasks_or_alone(
 
 def test_a_search_shows_its_plans_and_not_the_numbers_of_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, early = list[int](), list[Outcome]()
-    monkeypatch.setattr(simulating, "is_counted", told(asked))
+    monkeypatch.setattr(simulating, "is_counted", always_counted(asked))
     monkeypatch.setattr(simulating, "EARLY_TASKS", 1)
     plan = compute(request()).plan
     searched = replace(request(strategy="hypergraph"), plan=plan)

@@ -136,7 +136,7 @@ def test_a_ranking_of_grids_says_what_it_left_out(
     bounded: int, certain: bool, left_out: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Progress is told of until there is a grid, each of which has its row made once; time is what is left of it."""
-    made, told, seen = list[float](), list[Callable[[], Ranked]](), dict[str, Any]()
+    made, announced, seen = list[float](), list[Callable[[], Ranked]](), dict[str, Any]()
 
     def row(now: Configuration, each: Any, stack: object) -> dict[str, Any]:
         made.append(each.report.step_s)
@@ -150,7 +150,9 @@ def test_a_ranking_of_grids_says_what_it_left_out(
         kinds: Any = {"too_large": [None] * (left_out and 2), "refused": [None] * (left_out and 1)}
         tell["progress"]("bounding 12 grids")
         tell["show"](Ranking(simulated=simulated[:1], bounded=[None] * 9, **kinds))  # type: ignore[list-item]
-        assert told[1]().words == "1 grids simulated so far" + ("; 3 do not fit or are refused" if left_out else "")
+        assert announced[1]().words == "1 grids simulated so far" + (
+            "; 3 do not fit or are refused" if left_out else ""
+        )
         tell["progress"]("simulating")
         return Ranking(simulated=simulated, bounded=[None] * bounded, bound_s=1.25, certain=certain, **kinds)  # type: ignore[list-item]
 
@@ -158,10 +160,10 @@ def test_a_ranking_of_grids_says_what_it_left_out(
     monkeypatch.setattr(plans_module, "ranked_grids", ranked)
     monkeypatch.setattr(plans_module, "time", SimpleNamespace(monotonic=lambda: 10.0))
     asked, cluster = replace(request(batch_size=24), card="gpt2"), read_cluster("dgx-h100", devices=8)
-    last = _grids(asked, cluster, 25.0, told.append)
+    last = _grids(asked, cluster, 25.0, announced.append)
     assert (last.words, last.over, [each["step_s"] for each in last.rows]) == (words, True, [2.0, 3.0])
     assert sorted(made) == [2.0, 3.0] and seen == {"batch": 24, "left_s": 15.0}
-    assert len(told) == 2 and told[0]() == Ranked(words="bounding 12 grids")
-    told.clear()
-    _grids(replace(asked, configuration=replace(asked.configuration, batch_size=None)), cluster, 25.0, told.append)
+    assert len(announced) == 2 and announced[0]() == Ranked(words="bounding 12 grids")
+    announced.clear()
+    _grids(replace(asked, configuration=replace(asked.configuration, batch_size=None)), cluster, 25.0, announced.append)
     assert seen["batch"] == default_batch(read_card("gpt2"), 8)

@@ -191,14 +191,14 @@ def test_choices_are_simulated_until_time_is_over_but_one_at_least(monkeypatch: 
 
 @pytest.mark.parametrize("card", ["", "gpt2"])
 def test_a_ranking_has_a_minute_of_the_machine_as_it_was_changed(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[Any] = []
+    asked_for: list[Any] = []
     monkeypatch.setattr(plans_module, "time", SimpleNamespace(monotonic=lambda: 7.0))
     for name in ("_grids", "_choices"):
-        monkeypatch.setattr(plans_module, name, lambda *asked, name=name: given.append((name, *asked[1:3])))
+        monkeypatch.setattr(plans_module, name, lambda *asked, name=name: asked_for.append((name, *asked[1:3])))
     store = Store({"small": branches()})
     now = store.resolved(replace(store.default(), profile="small", speed=2.0))
     plans_module.ranked_plans(replace(store.request(now), card=card))
-    ((name, cluster, ends_s),) = given
+    ((name, cluster, ends_s),) = asked_for
     assert (name, ends_s) == ("_grids" if card else "_choices", 67.0)
     assert {device.speed for device in cluster.devices} == {2.0}
 
