@@ -59,6 +59,12 @@ def test_what_is_over_the_border_is_had_back() -> None:
     assert usage(graph, timeline, cluster, 1)[1].max() == pytest.approx(BORDER * 5 * SIZE)
 
 
+def test_memory_is_taken_as_tasks_start_unless_a_depth_is_set() -> None:
+    builder = GraphBuilder()
+    builder.add(Kind.FORWARD, 1, device=0, seconds=1.0)
+    assert [builder.build(np.zeros(1), (), *depth).launch_depth for depth in ((), (3,))] == [0, 3]
+
+
 @given(st.lists(st.tuples(MILLISECONDS, MILLISECONDS, st.booleans()), min_size=1, max_size=12), st.integers(1, 13))
 def test_a_task_is_launched_in_turn_after_what_its_host_waits_for(
     tasks: list[tuple[float, float, bool]], depth: int
