@@ -24,6 +24,16 @@ def test_a_query_holds_every_control_and_reads_back() -> None:
     assert from_query("?" + query, DEFAULT) == (changed, [])
 
 
+def test_what_nobody_has_set_is_left_to_strategy_profile_and_cluster() -> None:
+    """One device of each degree, all links as the cluster has them."""
+    set_to = {field.name: getattr(DEFAULT, field.name) for field in fields(Configuration)}
+    named = {"profile": "small@0", "cluster": "cpu-1g", "strategy": "data", "devices": 4, "plan": ""}
+    own = {"schedule": "own", "optimizer": "own", "batch_size": None, "microbatches": None, "imbalance": None}
+    zero = dict.fromkeys(("seed", "expert_tensor", "chunks", "shard_group", "zero_stage"), 0)
+    usual = {"collective": "ring", "overlap": True, "recomputation": "none", "effort": 0.1}
+    assert set_to == {**named, **own, **zero, **usual, **dict.fromkeys((*FACTORS, *DEGREES), 1)}
+
+
 @pytest.mark.parametrize(
     ("query", "field", "value", "complaint"),
     [

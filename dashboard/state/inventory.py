@@ -41,7 +41,7 @@ class Inventory(Generic[T]):
         """
         known = self.everything()
         same = [key for key in known if key.partition("@")[0] == name.partition("@")[0]]
-        if name in known or same:
+        if same:
             return name if name in known else same[0]
         raise UnknownNameError.of(self._kind, name, known)
 
