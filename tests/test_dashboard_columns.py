@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from small_networks import chain
+from small_networks import chain, layer, network
 
 from dashboard.state.columns import (
     MOST_BESIDE,
@@ -27,6 +27,7 @@ from dashboard.state.columns import (
     longest_repeat,
 )
 from dashboard.state.device_groups import grid_of
+from dashboard.state.folding import seconds_of, stretches
 from simulator.plan import Plan, Sharding
 
 
@@ -230,3 +231,29 @@ def test_a_plan_is_a_grid_where_its_stages_are_alike_and_apart(
     if grid is not None:
         assert [grid.stage_of(device) for device in (*first.devices[:1], *second.devices[:1])] == [0, shape[0] - 1]  # type: ignore[index]
         assert grid.layers == (((0,), (1,)) if shape[0] == 2 else ((0, 1),))  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("inside", "join", "title"),
+    [
+        (["conv", "conv"], "add", "res1"),
+        (["linear", "linear"], "add", "mlp1"),
+        (["conv", "linear"], "add", "res1"),
+        (["linear", "attention"], "add", "attn1"),
+        (["norm"], "add", "res1"),
+        (["conv"], "concat", "mix1"),
+        (["linear"], "concat", "mlp1"),
+    ],
+)
+def test_a_stretch_is_named_after_what_is_inside(inside: list[str], join: str, title: str) -> None:
+    names = [f"l{number}" for number in range(len(inside))]
+    lane = [layer(name, before, kind=kind) for name, before, kind in zip(names, ["stem", *names], inside, strict=False)]
+    first, block = stretches(network(layer("stem", kind="maxpool"), *lane, layer("join", names[-1], "stem", kind=join)))
+    assert (first.title, block.title, block.skips) == ("maxpoo1", title, True)
+
+
+def test_a_stretch_ends_where_no_edge_jumps_over() -> None:
+    profile = network(layer("a"), layer("b", "a"), layer("c", "b"), layer("d", "a", "c"), layer("e", "d"))
+    assert [stretch.layers for stretch in stretches(profile)] == [(0,), (1, 2, 3), (4,)]
+    both = replace(profile.layers[0], forward_s=1.0, backward_s=9.0)
+    assert seconds_of(replace(profile, layers=(both, *profile.layers[1:])), (0, 1)) == pytest.approx(13.0)
