@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from partitioners._grid_choices import divisible
 from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
@@ -278,3 +279,19 @@ def test_a_stack_has_the_gpus_of_a_cluster() -> None:
     assert stack_for(read_cluster("dgx-a100", devices=16), NANOTRON).accelerator == "a100-40"
     with pytest.raises(InputError, match="a model card needs one kind of"):
         stack_for(read_cluster("cpu-1g"), NANOTRON)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gemma2-9b", "gemma3-1b", "deepseek-v2-lite", "deepseek-v3"])
+def test_heads_are_told_from_the_layers_of_a_card(name: str) -> None:
+    """Of latents values are narrower than keys; of one head of keys and values there are several of queries."""
+    card = read_card(name)
+    cut = divisible(modelled_profile(card, read_stack("megatron-a100")))
+    assert (cut.heads, cut.key_heads, cut.layers) == (card.heads, card.key_heads, card.layers)
+
+
+def test_latents_are_cut_into_tensor_groups() -> None:
+    """Into 4: 16 heads of queries are 10 by the width of values."""
+    stack = read_stack("megatron-a100")
+    profile, cluster = modelled_profile(read_card("deepseek-v2-lite"), stack), read_cluster("dgx-h100", devices=4)
+    plan = grid_plan(TrainingGrid(data=1, tensor=4), profile, cluster, stack)
+    assert plan.placements["blocks.1.attention"].degrees == (1, 4, 1, 1)
