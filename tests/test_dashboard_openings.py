@@ -115,6 +115,4 @@ def test_a_log_says_which_steps_stand_apart(tmp_path: Path) -> None:
     (tmp_path / "times.txt").write_text("12s 12s 12s 10.3s 10.4s 10.5s 10.7s 10.7s 10.8s 10.9s 11s 99s")
     lines = of_log(tmp_path / "times.txt", two_stages())
     assert lines[0].startswith("recorded 10.7 s; predicted 11.0 s") and lines[2].startswith("any of these alone")
-    assert lines[3:] == [
-        "8 steps are steady, 8 of 10 from 10.3 s to 11.0 s; apart: 3 of warm-up, 1 of straggling"
-    ]
+    assert lines[3:] == ["8 steps are steady, 8 of 10 from 10.3 s to 11.0 s; apart: 3 of warm-up, 1 of straggling"]

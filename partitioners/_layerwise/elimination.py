@@ -195,7 +195,8 @@ def _minimum(tables: Sequence[Floats]) -> tuple[Floats, Ints]:
     shape = np.broadcast_shapes(*(table.shape for table in tables))
     least, choice = np.empty(shape[:-1]), np.empty(shape[:-1], dtype=np.int64)  # (choices of each node of the scope)
     block = max(_BLOCK_ENTRIES // prod(shape[1:]), 1)
-    for rows in [slice(first, first + block) for first in range(0, shape[0], block)] if len(shape) > 1 else [...]:
+    parts = [slice(first, first + block) for first in range(0, shape[0], block)]
+    for rows in parts if len(shape) > 1 else [...]:  # without a scope the only axis is that of the choices
         total = reduce(np.add, (table[rows] if table.shape[0] > 1 else table for table in tables))
         least[rows], choice[rows] = total.min(axis=-1), total.argmin(axis=-1)
     return least, choice
