@@ -2,8 +2,8 @@
 
 A device runs the passes of its micro-batches one after the other, and in a pass each task waits for what the one
 before it made: a stage of n blocks takes n times what a block adds to the pass of a micro-batch that is alone on the
-devices, which a network of two blocks and one of a single block tell apart, without parameters, so that nothing is
-summed or updated. Of the chunks of the network that go round the devices, device s begins with chunk s when the first
+devices. In a network of two blocks, without parameters, so that nothing is summed or updated, the second begins that
+much after the first on its way forward, and ends that much before it on its way back. Of the chunks of the network that go round the devices, device s begins with chunk s when the first
 micro-batch has come through those before it, and ends before its last one goes back through them:
 
     step >= sum over chunks before s of (forward + backward) + micro-batches x (forward + backward of all of s's), all s
@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
+from math import inf
 from operator import add
 from typing import Any
 
@@ -29,17 +30,20 @@ from partitioners._grids.link_bounds import least_link_s
 from partitioners._grids.repeated_block import block_number, repeated_block
 from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
+from simulator.engine import simulate
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.schedules import round_length
 from simulator.lowering.sharded_model import ShardedModel
+from simulator.lowering.step import lower_once
 from simulator.lowering.tasks.passes import pass_columns
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import OPTIMIZERS, Plan
-from simulator.run import step_report
+from simulator.runtime import Runtime
 from simulator.sweep.bounds import ROUNDING, Bound
+from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
 
 
@@ -65,7 +69,7 @@ class GridBounds:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
         self._passes: dict[tuple[TrainingGrid, int, bool], PassSeconds] = {}
         self._blocks: dict[tuple[int, str], list[list[int]]] = {}
-        self._repeated: dict[tuple[int, int], Profile] = {}
+        self._repeated: dict[int, Profile] = {}
 
     def bound(self, grid: TrainingGrid, *, simulated: bool = True) -> Bound:
         """Of `grid`. simulated: otherwise a block adds its compute alone, which is known sooner and bounds no memory
@@ -225,26 +229,32 @@ class GridBounds:
         return self._passes[key]
 
     def _simulated_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
-        """With what two blocks take more than one."""
-        cluster = take(self._cluster, alone.devices)
-        steps_s = [
-            step_report(profile, cluster, plan, runtime=stack.runtime).step_s
-            for profile, plan, stack in (self._of_blocks(alone, kind, count) for count in (1, 2))
-        ]
+        """With the seconds from one block to the next of two, forward and back, on the device where they are fewest."""
+        cluster, (profile, plan, runtime) = take(self._cluster, alone.devices), self._two_blocks(alone, kind)
+        graph = lower_once(profile, plan, cluster, runtime).graph
+        timeline, between_s = simulate(graph, cluster, runtime), 0.0
+        for task, at_s in (Kind.FORWARD, timeline.start_s), (Kind.BACKWARD, -timeline.end_s):
+            begins_s = np.full((2, len(cluster.devices)), inf)
+            for block in range(2):
+                first = next(i for i, layer in enumerate(profile.layers) if block_number(layer.name) == block)
+                tasks = (graph.kind == task) & (graph.layer == first)
+                np.minimum.at(begins_s[block], graph.device[tasks], at_s[tasks])
+            computing = np.isfinite(begins_s).all(axis=0)
+            between_s += float(np.abs(begins_s[1, computing] - begins_s[0, computing]).min())
         computed = self._of_passes(alone, kind, False)
-        return replace(computed, block_s=max(computed.block_s, steps_s[1] - steps_s[0]))
+        return replace(computed, block_s=max(computed.block_s, between_s))
 
-    def _of_blocks(self, alone: TrainingGrid, kind: int, count: int) -> tuple[Profile, Plan, TrainingStack]:
-        """So many blocks of a kind as a network of their own, their plan, and the stack without launches."""
+    def _two_blocks(self, alone: TrainingGrid, kind: int) -> tuple[Profile, Plan, Runtime]:
+        """Two blocks of a kind as a network of their own, their plan, and the runtime without launches."""
         stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
-        if (kind, count) not in self._repeated:  # one profile for all grids, with which what plans cost is kept
-            self._repeated[kind, count] = repeated_block(self._profile, self._first_of_kind[kind], count)
-        profile = self._repeated[kind, count]
-        return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack
+        if kind not in self._repeated:  # one profile for all grids, with which what plans cost is kept
+            self._repeated[kind] = repeated_block(self._profile, self._first_of_kind[kind], 2)
+        profile = self._repeated[kind]
+        return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack.runtime
 
     def _computed_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
         """With the seconds that a device computes in a block."""
-        profile, plan, _ = self._of_blocks(alone, kind, 1)
+        profile, plan, _ = self._two_blocks(alone, kind)
         model = ShardedModel(profile, plan)
         columns, ends = pass_columns(model), profile.index["norm"]
         first = np.cumsum([0, *(len(devices) for devices in model.devices)])
@@ -255,9 +265,7 @@ class GridBounds:
         def total(column: int, positions: Iterable[int]) -> float:
             return ordered_sum(float(columns[column, first[i]]) for i in positions)
 
-        before, behind = (
-            [i for i in part if i not in block] for part in (range(ends), range(ends, len(profile.layers)))
-        )
+        before, behind = range(block[0]), range(ends, len(profile.layers))
         saved = total(2, kept)
         if alone.recomputation == "full":  # a block's input stays, which is the output of the one before
             saved = total(3, [profile.index["blocks.0.add_ffn"]])

@@ -85,13 +85,16 @@ def two_tier(
 
 
 def take(cluster: Cluster, devices: int) -> Cluster:
-    """`cluster` with its first `devices` workers and all its servers and links.
+    """`cluster` with its first `devices` workers and all its servers and links, for each number always the same one.
 
     Raises InputError unless 1 <= devices <= the workers it has.
     """
     rule = f"cluster {cluster.name!r} has {cluster.workers} workers; use 1 to {cluster.workers}"
     require(1 <= devices <= cluster.workers, "devices", devices, rule)
-    return select(cluster, range(devices))
+    if devices == cluster.workers:
+        return cluster
+    part: Cluster = cluster.kept.get((take, devices), lambda: select(cluster, range(devices)))
+    return part
 
 
 def select(cluster: Cluster, workers: Iterable[int]) -> Cluster:
