@@ -95,7 +95,7 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(
     bounds = GridBounds(card, profile, cluster, stack)
     computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
     report = step_report(profile, cluster, plan, runtime=stack.runtime)
-    assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes == bound.peak_bytes
+    assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes <= bound.peak_bytes
     assert 0 < bound.step_s <= report.step_s
     assert 0 < bound.peak_bytes <= report.peak_memory_bytes
 
@@ -219,14 +219,20 @@ def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> No
 
 
 @pytest.mark.parametrize(
-    "grid", [TrainingGrid(data=2, expert=2), TrainingGrid(data=4, expert=4, zero_stage=1)], ids=str
+    ("grid", "least"),
+    [
+        (TrainingGrid(data=2, expert=2), 0.999),
+        (TrainingGrid(data=4, expert=4, zero_stage=1, microbatch=8), 0.997),
+        (TrainingGrid(data=4, expert=4, pipeline=2, accumulation=4, zero_stage=1, microbatch=8), 0.95),
+    ],
+    ids=str,
 )
-def test_what_a_mixture_holds_is_bounded_with_all_its_experts(grid: TrainingGrid) -> None:
-    """Also where the first block has none."""
+def test_what_a_mixture_holds_is_bounded_with_all_its_experts(grid: TrainingGrid, least: float) -> None:
+    """Also where the first block has none; the tokens that experts receive are there, and stay."""
     cluster, profile = nodes(grid.devices), PROFILES[DENSE_FIRST]
     report = step_report(profile, cluster, grid_plan(grid, profile, cluster, NANOTRON), runtime=NANOTRON.runtime)
     bound = GridBounds(DENSE_FIRST, profile, cluster, NANOTRON).bound(grid)
-    assert 0.9 <= bound.peak_bytes / report.peak_memory_bytes <= 1
+    assert least <= bound.peak_bytes / report.peak_memory_bytes <= 1
 
 
 def test_experts_of_a_network_that_begins_dense_are_shared_out() -> None:

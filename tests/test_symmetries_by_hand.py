@@ -10,7 +10,7 @@ import pytest
 from small_networks import chain, switched
 
 from simulator.cluster import Cluster
-from simulator.lowering.symmetry.symmetries import _images, _ranks, _speed_classes, symmetries_of
+from simulator.lowering.symmetry.symmetries import _images, _ranks, _replica_classes, symmetries_of
 from simulator.lowering.symmetry.symmetry import AsymmetryError, Symmetry
 from simulator.lowering.tasks.equal_ranks import _classes
 from simulator.lowering.tasks.graph_builder import GraphBuilder
@@ -83,11 +83,11 @@ def test_stragglers_and_slow_devices_make_classes_in_the_order_of_their_first_re
     slow = switched([1.0, 0.5, 1.0, 1.0, 0.5, 1.0])
     plan = plan_of(by_sample(0, 1, 2, 3, 4, 5))
     (symmetry,) = alike_in(plan, slow)
-    assert symmetry.speed_class.tolist() == [0, 1, 0, 0, 1, 0] and symmetry.simulated.tolist() == [0, 1]
+    assert symmetry.class_of.tolist() == [0, 1, 0, 0, 1, 0] and symmetry.simulated.tolist() == [0, 1]
     assert symmetry.plan.batch_size == 8 and symmetry.plan.placements["a"].devices == (0, 1)
     assert symmetry.represented(6).tolist() == [0, 1, 0, 0, 1, 0]
     (symmetry,) = alike_in(plan, slow, d3=2.0)
-    assert symmetry.speed_class.tolist() == [0, 1, 0, 2, 1, 0] and symmetry.represented(6).tolist() == [
+    assert symmetry.class_of.tolist() == [0, 1, 0, 2, 1, 0] and symmetry.represented(6).tolist() == [
         0,
         1,
         0,
@@ -98,10 +98,10 @@ def test_stragglers_and_slow_devices_make_classes_in_the_order_of_their_first_re
     assert alike_in(plan_of(by_sample(0, 1, 2)), switched([1.0, 0.5, 0.25])) == []  # each is a class of its own
 
 
-def test_classes_of_speed() -> None:
+def test_classes_of_replicas() -> None:
     pace = np.array([[[2.0, 1.0]], [[1.0, 1.0]], [[2.0, 1.0]], [[1.0, 3.0]], [[1.0, 1.0]]])
-    assert _speed_classes(pace).tolist() == [0, 1, 0, 2, 1]
-    assert _speed_classes(np.ones((4, 2, 2))).tolist() == [0, 0, 0, 0]
+    assert _replica_classes(pace).tolist() == [0, 1, 0, 2, 1]
+    assert _replica_classes(np.ones((4, 2, 2))).tolist() == [0, 0, 0, 0]
 
 
 def test_images_are_devices_apart_and_the_same_for_every_layer() -> None:

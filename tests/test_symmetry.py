@@ -98,9 +98,9 @@ def shared_states(draw: st.DrawFn, profile: Profile, plan: Plan) -> Plan:
 
 @st.composite
 def replicated(draw: st.DrawFn, profile: Profile, least: int = 2) -> tuple[Cluster, Plan]:
-    """A random plan on 1 to 3 devices, replicated `least` to 4 times, over nodes of one, two or so many devices."""
+    """A random plan on 1 to 3 devices, replicated `least` to 4 times, over nodes of one, two, or about so many."""
     size, replicas = draw(st.integers(1, 3)), draw(st.integers(least, 4))
-    cluster = two_tier(size * replicas, draw(st.sampled_from((1, 2, size, size * replicas))), FAST, SLOW)
+    cluster = two_tier(size * replicas, draw(st.sampled_from((1, 2, size, size + 1, size * replicas))), FAST, SLOW)
     replica = draw(plans(profile, Cluster(name="replica", devices=cluster.devices[:size]), every_axis=True))
     stride = draw(st.sampled_from(((size, 1), (1, replicas))))  # of replicas and of devices in them
     placements = {}
@@ -514,6 +514,19 @@ def test_groups_of_experts_are_simulated_once(expert: int) -> None:
     profile, cluster = modelled_profile(card, stack, batch_size=1), read_cluster("dgx-a100", devices=32)
     plan = grid_plan(TrainingGrid(data=32, expert=expert, accumulation=2), profile, cluster, stack)
     assert assert_same_report(profile, cluster, plan, stack.runtime) == [32]
+
+
+@pytest.mark.parametrize(("near", "alike"), [(2, [12]), (3, [4, 2]), (4, [12]), (12, [12])])
+def test_groups_that_hosts_part_are_simulated_beside_those_that_they_do_not(near: int, alike: list[int]) -> None:
+    """Of pairs of experts on hosts of three devices every third is on two hosts."""
+    card = ModelCard(
+        name="routed", layers=2, hidden=64, heads=4, ffn=96, vocabulary=128, sequence=64, experts=16,
+        experts_per_token=2,
+    )  # fmt: skip
+    stack, cluster = read_stack("megatron-a100"), two_tier(12, near, FAST, SLOW)
+    profile = modelled_profile(card, stack, batch_size=1)
+    plan = grid_plan(TrainingGrid(data=12, expert=2, accumulation=2), profile, cluster, stack)
+    assert assert_same_report(profile, cluster, plan, stack.runtime) == alike
 
 
 @pytest.mark.parametrize("expert", [4, 8])

@@ -2,9 +2,8 @@
 
 A device runs the passes of its micro-batches one after the other, and in a pass each task waits for what the one
 before it made: a stage of n blocks takes n times what a block adds to the pass of a micro-batch that is alone on the
-devices. In a network of two blocks, without parameters, so that nothing is summed or updated, the second begins that
-much after the first on its way forward, and ends that much before it on its way back. Of the chunks of the network that go round the devices, device s begins with chunk s when the first
-micro-batch has come through those before it, and ends before its last one goes back through them:
+devices (`block_passes`). Of the chunks of the network that go round the devices, device s begins with chunk s when the
+first micro-batch has come through those before it, and ends before its last one goes back through them:
 
     step >= sum over chunks before s of (forward + backward) + micro-batches x (forward + backward of all of s's), all s
 
@@ -15,51 +14,28 @@ its peak. Blocks that differ, as the dense ones of a mixture of experts do, are 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from math import inf
 from operator import add
-from typing import Any
 
 import numpy as np
 
+from partitioners._grids.block_passes import FEW, NO_LAUNCHES, PassSeconds, computed_passes, simulated_passes
 from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.link_bounds import least_link_s
 from partitioners._grids.repeated_block import block_number, repeated_block
 from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
-from simulator.engine import simulate
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.schedules import round_length
-from simulator.lowering.sharded_model import ShardedModel
-from simulator.lowering.step import lower_once
-from simulator.lowering.tasks.passes import pass_columns
 from simulator.network.topologies import take
-from simulator.ordered_sum import ordered_sum
-from simulator.plan import OPTIMIZERS, Plan
-from simulator.runtime import Runtime
+from simulator.plan import OPTIMIZERS
 from simulator.sweep.bounds import ROUNDING, Bound
-from simulator.taskgraph import Kind
 from simulator.workload import Layer, Profile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassSeconds:
-    """Of one micro-batch on one device, forward and backward, for a block of one kind: seconds that it adds, of what
-    stands before the blocks and of what stands behind them; bytes that it keeps from one to the other and those it has
-    computed again as its backward pass begins (parts are later), and what stands behind the blocks keeps and works
-    in as the loss goes back."""
-
-    block_s: float
-    before_s: float
-    behind_s: float
-    saved_bytes: float
-    recomputed_bytes: float
-    behind_bytes: float
 
 
 class GridBounds:
@@ -225,61 +201,13 @@ class GridBounds:
         )
         key = alone, kind, simulated
         if key not in self._passes:
-            self._passes[key] = (self._simulated_passes if simulated else self._computed_passes)(alone, kind)
+            if kind not in self._repeated:  # one profile for all grids, with which what plans cost is kept
+                self._repeated[kind] = repeated_block(self._profile, self._first_of_kind[kind], FEW)
+            profile, cluster = self._repeated[kind], take(self._cluster, alone.devices)
+            stack = replace(self._stack, runtime=replace(self._stack.runtime, **NO_LAUNCHES))
+            plan = grid_plan(alone, profile, cluster, stack)
+            passes = computed_passes(profile, plan, whole=alone.recomputation == "full")
+            if simulated:
+                passes = simulated_passes(passes, profile, cluster, plan, stack.runtime)
+            self._passes[key] = passes
         return self._passes[key]
-
-    def _simulated_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
-        """With the seconds from one block to the next of two, forward and back, on the device where they are fewest."""
-        cluster, (profile, plan, runtime) = take(self._cluster, alone.devices), self._two_blocks(alone, kind)
-        graph = lower_once(profile, plan, cluster, runtime).graph
-        timeline, between_s = simulate(graph, cluster, runtime), 0.0
-        for task, at_s in (Kind.FORWARD, timeline.start_s), (Kind.BACKWARD, -timeline.end_s):
-            begins_s = np.full((2, len(cluster.devices)), inf)
-            for block in range(2):
-                first = next(i for i, layer in enumerate(profile.layers) if block_number(layer.name) == block)
-                tasks = (graph.kind == task) & (graph.layer == first)
-                np.minimum.at(begins_s[block], graph.device[tasks], at_s[tasks])
-            computing = np.isfinite(begins_s).all(axis=0)
-            between_s += float(np.abs(begins_s[1, computing] - begins_s[0, computing]).min())
-        computed = self._of_passes(alone, kind, False)
-        return replace(computed, block_s=max(computed.block_s, between_s))
-
-    def _two_blocks(self, alone: TrainingGrid, kind: int) -> tuple[Profile, Plan, Runtime]:
-        """Two blocks of a kind as a network of their own, their plan, and the runtime without launches."""
-        stack = replace(self._stack, runtime=replace(self._stack.runtime, **_NO_LAUNCHES))
-        if kind not in self._repeated:  # one profile for all grids, with which what plans cost is kept
-            self._repeated[kind] = repeated_block(self._profile, self._first_of_kind[kind], 2)
-        profile = self._repeated[kind]
-        return profile, grid_plan(alone, profile, take(self._cluster, alone.devices), stack), stack.runtime
-
-    def _computed_passes(self, alone: TrainingGrid, kind: int) -> PassSeconds:
-        """With the seconds that a device computes in a block."""
-        profile, plan, _ = self._two_blocks(alone, kind)
-        model = ShardedModel(profile, plan)
-        columns, ends = pass_columns(model), profile.index["norm"]
-        first = np.cumsum([0, *(len(devices) for devices in model.devices)])
-        again = {name for segment in plan.recomputed for name in segment}
-        block = [i for i, layer in enumerate(profile.layers) if block_number(layer.name) == 0]
-        kept = [i for i in block if profile.layers[i].name not in again]
-
-        def total(column: int, positions: Iterable[int]) -> float:
-            return ordered_sum(float(columns[column, first[i]]) for i in positions)
-
-        before, behind = range(block[0]), range(ends, len(profile.layers))
-        saved = total(2, kept)
-        if alone.recomputation == "full":  # a block's input stays, which is the output of the one before
-            saved = total(3, [profile.index["blocks.0.add_ffn"]])
-        return PassSeconds(
-            block_s=2 * total(0, block) - total(0, kept) + total(1, block),
-            before_s=total(0, before) + total(1, before),
-            behind_s=total(0, behind) + total(1, behind),
-            saved_bytes=saved,
-            recomputed_bytes=total(2, block) - saved if alone.recomputation == "full" else 0.0,
-            behind_bytes=total(2, behind) + total(4, [profile.index["cross_entropy"]]),
-        )
-
-
-_NO_LAUNCHES: dict[str, Any] = {
-    "forward_launch_s": 0.0, "backward_launch_s": 0.0, "collective_check_s": 0.0, "update_launch_s": 0.0,
-    "step_overhead_s": 0.0,
-}  # fmt: skip

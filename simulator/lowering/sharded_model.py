@@ -56,7 +56,7 @@ class ShardedModel:
     @property
     def replica_classes(self) -> Ints:
         """By replica of the whole, the number of the replica in `plan` that stands for it, shape (replicas,)."""
-        return self.symmetry.speed_class if self.symmetry else np.zeros(1, dtype=np.int64)
+        return self.symmetry.class_of if self.symmetry else np.zeros(1, dtype=np.int64)
 
     @property
     def rank_classes(self) -> Ints:

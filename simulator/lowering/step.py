@@ -169,10 +169,13 @@ def _add_order(
         distinct, which, microbatch = _instructions(
             model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks)
         )
-        tasks = [np.concatenate([passes.forward(layer) for layer in layers]) for layers in chunks]
-        on_device = [passes.device[forward] for forward in tasks]
+        by_device = []
+        for layers in chunks:
+            forward = np.concatenate([passes.forward(layer) for layer in layers])
+            forward = forward[np.argsort(passes.device[forward], kind="stable")]
+            by_device.append((passes.device[forward], forward))
         for device in sorted(computing.intersection(devices)):
-            own = [forward[of_task == device] for forward, of_task in zip(tasks, on_device, strict=True)]
+            own = [tasks[slice(*np.searchsorted(of_task, [device, device + 1]))] for of_task, tasks in by_device]
             then = {Kind.BACKWARD: [updates[device]]} if device in updates else {}
             first = [
                 np.append(passes.of(own[chunk], kind), np.array(then.get(kind, []), dtype=np.int64))

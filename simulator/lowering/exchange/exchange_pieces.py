@@ -201,13 +201,23 @@ def cells_along(own: EdgeEnd, readers: Sequence[EdgeEnd], axis: int) -> Along:
 def _cells_between(own: tuple[Interval, ...], needed: tuple[tuple[Interval, ...], ...]) -> Along:
     edges = sorted({edge for intervals in (own, *needed) for interval in intervals for edge in interval})
     cells: dict[Who, list[Interval]] = {}
-    for low, high in pairwise(edges):
-        maker = next((i for i, (first, last) in enumerate(own) if first <= low and high <= last), None)
-        if maker is None:
-            continue
-        readers = tuple(
-            tuple(i for i, (first, last) in enumerate(intervals) if first <= low and high <= last)
-            for intervals in needed
-        )
-        cells.setdefault((maker, readers), []).append((low, high))
+    holding = zip(*(_holding(intervals, edges) for intervals in (own, *needed)), strict=True)
+    for cell, (makers, *readers) in zip(pairwise(edges), holding, strict=True):
+        if makers:
+            cells.setdefault((makers[0], tuple(readers)), []).append(cell)
     return tuple((who, sum(b - a for a, b in intervals), tuple(intervals)) for who, intervals in cells.items())
+
+
+def _holding(intervals: Sequence[Interval], edges: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """From each edge to the next, both ascending, the numbers of the intervals that reach over it."""
+    begins: dict[int, list[int]] = {}
+    ends: dict[int, list[int]] = {}
+    for number, (low, high) in enumerate(intervals):
+        if low < high:
+            begins.setdefault(low, []).append(number)
+            ends.setdefault(high, []).append(number)
+    holding: set[int] = set()
+    for edge in edges[:-1]:
+        holding.difference_update(ends.get(edge, ()))
+        holding.update(begins.get(edge, ()))
+        yield tuple(sorted(holding))

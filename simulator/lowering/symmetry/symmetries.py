@@ -43,12 +43,13 @@ def symmetries_of(
         return
     delays = [stragglers.get(device, 1.0) for device in range(len(cluster.devices))]
     pace = np.array([cluster.speeds, delays]).T  # (devices, 2)
-    symmetry = Symmetry(plan, images, _speed_classes(pace[images]), images[:1])
+    unlike = np.concatenate([pace[images], _parted(images, cluster)[..., None]], axis=2)
+    symmetry = Symmetry(plan, images, _replica_classes(unlike), images[:1])
     first = images[symmetry.simulated]
-    if (first[symmetry.speed_class] > images).any():
+    if (first[symmetry.class_of] > images).any():
         return
     ranks = _ranks(placements, replicas) if meets and len(first) == 1 else images[:1]
-    if len(ranks) > 1 and not _speed_classes(pace[ranks]).any():
+    if len(ranks) > 1 and not _replica_classes(pace[ranks]).any():
         yield replace(symmetry, ranks=ranks)
     if len(first) < replicas:
         yield symmetry
@@ -73,11 +74,11 @@ def _has_copies_apart(sharding: Sharding, replicas: int) -> bool:
     return len(set(own)) == len(own)
 
 
-def _speed_classes(pace: Floats) -> Ints:
-    """See Symmetry.speed_class; pace: of the devices of each replica, shape (replicas, devices of one, 2)."""
-    if (pace == pace[0]).all():
-        return np.zeros(len(pace), dtype=np.int64)
-    _, first, number = np.unique(pace.reshape(len(pace), -1), axis=0, return_index=True, return_inverse=True)
+def _replica_classes(unlike: Floats) -> Ints:
+    """See Symmetry.class_of; unlike: what tells apart devices of each replica, shape (replicas, devices of one, n)."""
+    if (unlike == unlike[0]).all():
+        return np.zeros(len(unlike), dtype=np.int64)
+    _, first, number = np.unique(unlike.reshape(len(unlike), -1), axis=0, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[number.ravel()]
 
 
@@ -89,6 +90,16 @@ def _images(placements: Sequence[Sharding], replicas: int) -> Ints | None:
     if (images[:, which.ravel()] != shards).any() or len(distinct(images)) < images.size:
         return None
     return images
+
+
+def _parted(images: Ints, cluster: Cluster) -> Floats:
+    """Whether a device of a replica stands on another host than the one before it, 1 or 0, of the shape of `images`:
+    tiers of links part them there. Replicas that hosts part differently do not send alike."""
+    parted = np.zeros(images.shape)
+    if len(cluster.tiers) > 1:
+        hosts = np.unique([device.host for device in cluster.devices], return_inverse=True)[1][images]
+        parted[:, 1:] = np.diff(hosts, axis=1) != 0
+    return parted
 
 
 def _ranks(placements: Sequence[Sharding], replicas: int) -> Ints:

@@ -5,8 +5,8 @@
     stage 1       8 9          10 11                one pace; gradients are summed, and parameters that devices share
                                                     out gathered, over the devices of all, as ever
 
-Where devices are not all equally fast, as with a straggler, replicas fall into classes whose devices are, and the first
-replica of each class is lowered.
+Where devices are not all equally fast, as with a straggler, or hosts part some replicas and not others, replicas fall
+into classes that are alike in it, and the first replica of each class is lowered.
 
 It is exact: task by task, all replicas run as the first of their class does. That holds where replicas meet only when
 they sum gradients or gather parameters, all of them at once, or in groups that are alike; and where the links that a
@@ -35,15 +35,16 @@ from simulator.taskgraph import Ints, Route, TaskGraph
 class Symmetry:
     """A plan of replicas: images[k, i] does in replica k what device images[0, i] does in replica 0.
 
-    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second. speed_class:
-    by replica the number of its class, shape (replicas,): within one the images of a device are equally fast. Classes
-    are numbered in the order of their first replicas, which stand for them. ranks: in replica 0, ranks[r, g] does what
-    device ranks[0, g] does, which is below all of them; shape (ranks, groups). Several only where there is one class.
+    whole: the plan of all replicas. images: shape (replicas, devices of one), ascending along the second. class_of: by
+    replica the number of its class, shape (replicas,): within one the images of a device are equally fast, and hosts
+    part them alike. Classes are numbered in the order of their first replicas, which stand for them. ranks: in replica
+    0, ranks[r, g] does what device ranks[0, g] does, which is below all of them; shape (ranks, groups). Several only
+    where there is one class.
     """
 
     whole: Plan
     images: Ints
-    speed_class: Ints
+    class_of: Ints
     ranks: Ints
 
     @property
@@ -54,7 +55,7 @@ class Symmetry:
     @cached_property
     def simulated(self) -> Ints:
         """The replicas that are simulated, the first of each class, ascending; shape (classes,)."""
-        return np.unique(self.speed_class, return_index=True)[1]
+        return np.unique(self.class_of, return_index=True)[1]
 
     @cached_property
     def plan(self) -> Plan:
@@ -72,7 +73,7 @@ class Symmetry:
         """By device, the simulated one that does the same; itself where none does. Shape (devices,)."""
         first, owner = np.arange(devices), np.arange(devices)
         first[self.ranks] = self.ranks[0]
-        owner[self.images] = first[self.images[self.simulated[self.speed_class]]]
+        owner[self.images] = first[self.images[self.simulated[self.class_of]]]
         return owner
 
     @cached_property
@@ -84,7 +85,7 @@ class Symmetry:
     @cached_property
     def _of_class(self) -> list[Ints]:
         """By class its part of `images`."""
-        return [self.images[self.speed_class == number] for number in range(len(self.simulated))]
+        return [self.images[self.class_of == number] for number in range(len(self.simulated))]
 
     @cached_property
     def _groups(self) -> dict[tuple[int, ...], tuple[int, ...]]:

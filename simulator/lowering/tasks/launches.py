@@ -134,5 +134,7 @@ def _add_step_overhead(builder: GraphBuilder, seconds: float) -> None:
     builder.depend(last[np.searchsorted(devices, device[own])], own)
     crossing = crossing[np.argsort(route[crossing], kind="stable")]
     for transfers in np.split(crossing, np.flatnonzero(np.diff(route[crossing])) + 1) if len(crossing) else ():
-        waiting = last[np.isin(devices, routes[route[transfers[0]]].devices)]
+        touched = np.array(routes[route[transfers[0]]].devices)
+        at = np.searchsorted(devices[:-1], touched)  # of those that compute the last at most
+        waiting = last[at[devices[at] == touched]]
         builder.depend(np.tile(waiting, len(transfers)), np.repeat(transfers, len(waiting)))
