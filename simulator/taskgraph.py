@@ -169,7 +169,7 @@ class TaskGraph:
         """`bytes`, shape (tasks,), in whole multiples of 2^-50 of what all pairs carry, or of somewhat less: their sums
         are exact in every order, of one replica's tasks and of all replicas'."""
         carried = self.bytes @ np.append(self.pair_counts, 0)[self.route]
-        unit = np.ldexp(1.0, int(np.frexp(carried)[1]) - 51)
+        unit = np.ldexp(1.0, max(int(np.frexp(carried)[1]) - 51, -1074))  # no number is less
         return np.rint(self.bytes / unit) * unit if carried else self.bytes
 
     @cached_property

@@ -12,7 +12,7 @@ from random import Random
 import laws
 import numpy as np
 import pytest
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from random_inputs import plans, profiles
 from small_networks import branches, chain
@@ -416,6 +416,7 @@ def sent_bytes(sizes: Sequence[float], routes: Sequence[Route]) -> float:
 
 
 @given(st.lists(st.floats(0.0, 2.0**60), max_size=40), st.integers(1, 99), st.randoms())
+@example([5e-324], 1, Random(0))
 def test_bytes_add_up_alike_in_every_order(sizes: list[float], copies: int, order: Random) -> None:
     """Those of a transfer for all copies, and those of each copy, shuffled."""
     pairs = tuple((2 * i, 2 * i + 1) for i in range(copies))
