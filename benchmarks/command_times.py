@@ -25,6 +25,7 @@ COMMANDS = (
     ("compare llama3-8b --cluster dgx-h100 --devices 64", 6.0),
     ("compare llama3-70b --cluster dgx-h100 --devices 2048", 15.0),
     ("compare deepseek-v3 --cluster dgx-h100 --devices 1024", 30.0),
+    ("compare deepseek-v3 --cluster gb200-nvl72 --devices 2304", 40.0),
 )
 """Arguments and goal in processor seconds of each, in order: one reads what another wrote."""
 
