@@ -51,11 +51,11 @@ Layers in a row on 16 devices, data parallel, buckets of 25 MiB, task by task.
 ## Where it goes
 
 - **What is equal is simulated once and counted.** Replicas of a model (`simulator.lowering.symmetry`), of each class
-  of speeds where there are stragglers; ranks of tensor parallelism (`simulator.lowering.tasks.equal_ranks`); blocks of
-  a stage; micro-batches of a steady state. Reports equal those of everything, bit for bit or to 1e-9, which
-  `tests/test_symmetry.py` and `tests/test_steady_state.py` hold on random plans. Where equality is not certain
-  (jitter, unequal links, parameter servers, hosts that share cores, messages that wait for receivers) everything is
-  simulated, and so it is for timelines and traces, which show every device.
+  of speeds where there are stragglers, and of each way in which hosts part them; ranks of tensor parallelism
+  (`simulator.lowering.tasks.equal_ranks`); blocks of a stage; micro-batches of a steady state. Reports equal those of
+  everything, bit for bit or to 1e-9, which `tests/test_symmetry.py` and `tests/test_steady_state.py` hold on random
+  plans. Where equality is not certain (jitter, unequal links, parameter servers, hosts that share cores, messages that
+  wait for receivers) everything is simulated, and so it is for timelines and traces, which show every device.
 - **Lowering** makes messages and sums as arrays. What a run of layers cut alike costs, who reads what of it and who
   shares its parameters is kept with the profile for the next plan; the first plan works it out, 0.2 ms for each
   different layer.
