@@ -48,8 +48,8 @@ class GridBounds:
         self._repeated: dict[int, Profile] = {}
 
     def bound(self, grid: TrainingGrid, *, simulated: bool = True) -> Bound:
-        """Of `grid`. simulated: otherwise a block adds its compute alone, which is known sooner and bounds no memory
-        otherwise. Raises InputError where no plan has it."""
+        """Of `grid`. simulated: otherwise a block takes its compute, and holds what that makes, alone, which is known
+        sooner. Raises InputError where no plan has it."""
         kinds, chunks = range(len(self._first_of_kind)), self._of_stages(grid)
         passes = [self._of_passes(grid, kind, simulated) for kind in kinds]
         block_bytes, before_bytes, behind_bytes = self._state_bytes(grid)
