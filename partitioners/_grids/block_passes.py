@@ -57,11 +57,10 @@ def simulated_passes(
     graph = lower_once(profile, plan, cluster, runtime).graph
     timeline = simulate(graph, cluster, runtime)
     begins_s, ends_s = np.full((2, FEW, len(cluster.devices)), inf)  # ends below 0
+    ways = (Kind.FORWARD, timeline.start_s, begins_s), (Kind.BACKWARD, -timeline.end_s, ends_s)
     for block in range(FEW):
         first = next(i for i, layer in enumerate(profile.layers) if block_number(layer.name) == block)
-        for kind, at_s, least_s in (
-            (Kind.FORWARD, timeline.start_s, begins_s), (Kind.BACKWARD, -timeline.end_s, ends_s)
-        ):  # fmt: skip
+        for kind, at_s, least_s in ways:
             tasks = (graph.kind == kind) & (graph.layer == first)
             np.minimum.at(least_s[block], graph.device[tasks], at_s[tasks])
     computing = np.flatnonzero(np.isfinite(begins_s).all(axis=0))

@@ -206,8 +206,9 @@ class GridBounds:
             profile, cluster = self._repeated[kind], take(self._cluster, alone.devices)
             stack = replace(self._stack, runtime=replace(self._stack.runtime, **NO_LAUNCHES))
             plan = grid_plan(alone, profile, cluster, stack)
-            passes = computed_passes(profile, plan, whole=alone.recomputation == "full")
-            if simulated:
-                passes = simulated_passes(passes, profile, cluster, plan, stack.runtime)
-            self._passes[key] = passes
+            self._passes[key] = (
+                simulated_passes(self._of_passes(grid, kind, False), profile, cluster, plan, stack.runtime)
+                if simulated
+                else computed_passes(profile, plan, whole=alone.recomputation == "full")
+            )
         return self._passes[key]
