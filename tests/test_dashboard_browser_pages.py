@@ -90,6 +90,8 @@ def test_validate_explains_the_run_that_is_chosen(page: Any, site: str) -> None:
     until(page, "name => document.querySelector('#validate-details').innerText.includes(name)", clicked)
     page.keyboard.press("/")
     page.keyboard.type("ddp")
+    listed = page.locator(f"[id='{page.locator('#validate-run').get_attribute('aria-controls')}'] [role=option]")
+    listed.filter(has_not_text="ddp").first.wait_for(state="detached")  # the list is what was typed
     page.keyboard.press("ArrowDown")
     page.wait_for_selector("[role=option][data-combobox-selected] >> text=ddp")
     page.keyboard.press("Enter")
