@@ -116,12 +116,22 @@ def test_the_shown_strategy_has_its_figures_from_its_outcome_and_none_without_a_
     assert glances_at_hand(desk, replace(shown, run=None))[shown.configuration] is None
 
 
-@pytest.mark.skipif("resnet50_v100" not in library(), reason="the library has no profile resnet50_v100")
+@pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
 def test_the_library_opens_with_its_first_profile_behind_what_was_named() -> None:
-    names = list(bundled(["vgg16_v100"]))
-    assert names[:2] == ["vgg16_v100", "resnet50_v100"] and names[2:] == sorted({*library()} - {*names[:2]})
-    assert next(iter(bundled())) == "resnet50_v100"
+    names = list(bundled(["resnet50_v100"]))
+    assert names[:2] == ["resnet50_v100", "vgg16_v100"] and names[2:] == sorted({*library()} - {*names[:2]})
+    assert next(iter(bundled())) == "vgg16_v100"
     assert (opened_name("vgg16_v100"), opened_name("folder/mine.json"), opened_name("llama3-8b")) == (
         "vgg16_v100", "mine", "llama3-8b",
     )  # fmt: skip
     assert given_cards(["vgg16_v100", "llama3-8b"]) == {"llama3-8b": "llama3-8b"}
+
+
+@pytest.mark.skipif("vgg16_v100" not in library(), reason="the library has no profile vgg16_v100")
+def test_the_first_screen_shows_a_hypergraphs_own_plan_on_all_devices() -> None:
+    store = Store(bundled())
+    run, layerwise = (
+        store.outcome(replace(store.default(), strategy=name)).run for name in ("hypergraph", "layerwise")
+    )
+    assert run is not None and layerwise is not None and store.default().strategy == "hypergraph"
+    assert len(run.plan.devices) == 8 and run.report.step_s < layerwise.report.step_s

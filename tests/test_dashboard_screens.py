@@ -298,10 +298,10 @@ def test_on_a_phone_results_come_first(browser: Any, site: str) -> None:
     page.close()
 
 
-def test_the_first_screen_answers_for_resnet50_on_8_gpus(browser: Any, site: str, store: Store) -> None:
+def test_the_first_screen_answers_for_vgg16_on_8_gpus(browser: Any, site: str, store: Store) -> None:
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     query = replace(store.default(), strategy="data").query()
-    assert "profile=resnet50_v100" in query and "devices=8" in query
+    assert "profile=vgg16_v100" in query and "devices=8" in query
     opened(page, site, query)
     until(page, "() => !!document.querySelector('#strategies tr.shown td:nth-child(3)')")
     for part in ("#kpis", "#why", "#advice", "#strategies", "#timeline canvas"):
