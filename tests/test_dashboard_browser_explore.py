@@ -13,7 +13,7 @@ import pytest
 from dashboard_screens import SCREENS, changed, choose, kpi, open_files, opened, state
 
 from benchmarks.browser import settled, shot, until, violations
-from benchmarks.screens import sized
+from benchmarks.screens.budgets import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand

@@ -14,7 +14,7 @@ from simulator.files import library
 @pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small")
 @pytest.mark.filterwarnings("default")  # of the browser's driver
 def test_three_times_each_budget_is_kept() -> None:
-    from benchmarks.screens import measured
+    from benchmarks.screens.budgets import measured
 
     for budget in measured(Store(bundled())):
         print(budget)

@@ -13,7 +13,7 @@ import pytest
 from dashboard_screens import open_files
 
 from benchmarks.browser import needs_browser, shot, until, violations
-from benchmarks.screens import kept
+from benchmarks.screens.budgets import kept
 from dashboard.pages._explore_step import MORE_PATIENCE_S
 from dashboard.state.configuration import Configuration
 from dashboard.state.desk import GONE_S
