@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from math import inf
 
 from partitioners import StrategyChoice, choices
 from partitioners._choice_search import ChoiceSearch, Simulated
 from partitioners._grid_choices import recomputing_more
-from partitioners._grids.grid_bounds import GridBounds
+from partitioners._grids.grid_bounds import BlockSplit, GridBounds
+from partitioners._grids.simulated_grid import GridSimulations, SimulatedGrid
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
-from simulator.language_models.accelerators import accelerator
 from simulator.language_models.grids import STRATEGIES
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
@@ -20,36 +21,8 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import OPTIMIZERS, Plan, StepSettings
 from simulator.plan_rules import MOST_MICROBATCHES
-from simulator.report.interval import StepInterval
-from simulator.report.metrics import Report
-from simulator.run import expected_interval, step_report
 from simulator.sweep.bounds import Bound
 from simulator.workload import Profile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatedGrid:
-    """A grid with the plan that it is and the report of its step. peak_flops_per_s: of all devices."""
-
-    grid: TrainingGrid
-    plan: Plan
-    report: Report
-    interval: StepInterval
-    card: ModelCard
-    peak_flops_per_s: float
-
-    @property
-    def runs(self) -> bool:
-        return self.report.fits
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.report.samples_per_s * self.card.sequence
-
-    @property
-    def mfu(self) -> float:
-        """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
-        return self.tokens_per_s * self.card.flops_per_token / self.peak_flops_per_s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,6 +50,8 @@ class Ranking:
         return not self.certain and all(self.bound_s < each.report.step_s for each in self.runs)
 
 
+LOOKED_AHEAD = 64
+"""Grids of the queue, among which other processes find work."""
 Split = tuple[str, int, int, int, int, int, int]
 
 
@@ -108,21 +83,23 @@ def ranked_grids(
     is no candidate.
     """
     ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
-    peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
+    simulations = GridSimulations(card=card, profile=profile, cluster=cluster, stack=stack, bounds=least)
+
+    def upcoming() -> Iterator[BlockSplit | StrategyChoice]:
+        for _, _, queued in nsmallest(LOOKED_AHEAD, search.queue):
+            if queued.bounded == len(search.bounds):
+                yield queued.choice
+            else:
+                yield from least.unknown_splits(_grid(queued.choice))
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
         if progress:
             progress(f"simulated {len(ranking.simulated)}, {len(search.queue)} may be faster")
-        report = step_report(profile, part, plan, runtime=stack.runtime)
-        if report.fits or recomputing_more(choice) is None:
-            interval = expected_interval(report, profile, part, plan, stack.runtime)
-            done = SimulatedGrid(
-                grid=_grid(choice), plan=plan, report=report, interval=interval, card=card,
-                peak_flops_per_s=peak_flops_per_s,
-            )  # fmt: skip
+        done = ahead(choice)
+        if done.runs or recomputing_more(choice) is None:
             ranking.simulated.append(done)
             show(ranking)
-        return Simulated(report.step_s, report.fits)
+        return Simulated(done.report.step_s, done.runs)
 
     def bound(choice: StrategyChoice, part: Cluster) -> Bound:
         grid, runtime = _grid(choice), stack.runtime
@@ -153,7 +130,9 @@ def ranked_grids(
         if progress and number % 50 == 0:
             progress(f"bounds, grid {number} of {len(tried)}")
         search.add(choice, cluster)
-    ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
+    with simulations.ahead(upcoming) as ahead:
+        least.simulate = ahead
+        ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
     ranking.simulated.sort(key=_rank)
     ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
