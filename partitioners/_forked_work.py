@@ -43,22 +43,25 @@ class ForkedWork(Generic[Job, Result]):
     received: Callable[[Job, Any], Result] = lambda job, sent: sent
     """A result out of what was sent of it."""
     processes: int = field(default_factory=lambda: usable_cores())
-    _asked: bool = False
     _children: list[_Child] | None = None
+    _begun: set[Hashable] = field(default_factory=set)
+    """Jobs that somebody has done or does."""
     _outcomes: dict[Hashable, tuple[bool, Any]] = field(default_factory=dict)
     """Of jobs that were done ahead: whether they came to an end, and the result, or the error."""
 
     def __call__(self, job: Job, /) -> Result:
         """The result of a job. Raises what `work` raises."""
-        if not self._asked:
-            self._asked = True
+        key = self.key(job)
+        if not self._begun:
+            self._begun.add(key)
             return self.work(job)  # most of what jobs share is worked out by the first
         if self._children is None:
             self._children = [_Child.forked(self._done) for _ in range(self.processes if self.processes > 1 else 0)]
-        key, ahead = self.key(job), chain([job], self.upcoming())
+        ahead = chain([job], self.upcoming())
         self._give(ahead)
         while key not in self._outcomes:
             if all(child.key != key for child in self._children):
+                self._begun.add(key)
                 return self.work(job)  # all are busy with others, or there are none
             self._receive()
             self._give(ahead)
@@ -79,7 +82,8 @@ class ForkedWork(Generic[Job, Result]):
                 if job is None:
                     return
                 key = self.key(job)
-                if key not in self._outcomes and all(other.key != key for other in self._children or ()):
+                if key not in self._begun:
+                    self._begun.add(key)
                     child.key = key
                     child.pipe.send(job)
 

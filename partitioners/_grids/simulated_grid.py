@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import partial
 from typing import Any
 
 from partitioners import StrategyChoice
@@ -17,9 +17,9 @@ from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import Plan
-from simulator.report.deferred_rows import DeferredRows
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
+from simulator.report.sent_report import with_rows, without_rows
 from simulator.run import expected_interval, step_report
 from simulator.workload import Profile
 
@@ -83,14 +83,8 @@ class GridSimulations:
         if not isinstance(done, SimulatedGrid):
             return done
         plan, runtime = done.plan, self.stack.runtime
-        again = cache(lambda: step_report(self.profile, self.cluster, plan, runtime=runtime))
-        report = replace(
-            done.report,
-            devices=DeferredRows(len(self.cluster.devices), lambda: tuple(again().devices)),
-            links=DeferredRows(len(self.cluster.links), lambda: tuple(again().links)),
-            layers=DeferredRows(len(self.profile.layers), lambda: tuple(again().layers)),
-        )
-        return replace(done, report=report)
+        again = partial(step_report, self.profile, self.cluster, plan, runtime=runtime)
+        return replace(done, report=with_rows(done.report, self.profile, self.cluster, again))
 
 
 def _key(job: BlockSplit | StrategyChoice) -> Hashable:
@@ -98,7 +92,6 @@ def _key(job: BlockSplit | StrategyChoice) -> Hashable:
 
 
 def _without_rows(done: PassSeconds | SimulatedGrid) -> PassSeconds | SimulatedGrid:
-    """Rows of every device, link and layer take longer to make and to send than all the rest."""
     if not isinstance(done, SimulatedGrid):
         return done
-    return replace(done, report=replace(done.report, devices=(), links=(), layers=()))
+    return replace(done, report=without_rows(done.report))

@@ -56,7 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import partitioners
     from partitioners._choice_search import best_of_strategy
+    from partitioners._forked_work import ForkedWork
     from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
     from simulator.lowering.sharded_model import ShardedModel
     from simulator.run import expected_interval
@@ -76,13 +78,18 @@ def run(args: argparse.Namespace) -> int:
     done: dict[str, JudgedChoice] = {}
     reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
-    with _printing.progress() as progress:
+
+    def judged(name: str) -> JudgedChoice:
+        step, own = _step(name, profile, cluster, args)
+        return best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
+
+    longest_first = sorted(names, key=lambda name: "effort" not in partitioners.options(name))
+    with _printing.progress() as progress, ForkedWork(work=judged, upcoming=lambda: longest_first) as ahead:
         for number, name in enumerate(names, start=1):
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
             try:
-                step, own = _step(name, profile, cluster, args)
-                result = best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
+                result = ahead(name)
                 if curves is not None:
                     regime, speed = regime_of(ShardedModel(profile, result.plan)), result.report.samples_per_s
                     reached[name] = cost_to_accuracy(curves, args.to_accuracy, regime, cluster, speed)
