@@ -159,6 +159,21 @@ def test_grids_of_a_card(
             surfaces.require_report(simulated, *("--strategies" if word == "--strategy" else word for word in words))
 
 
+@pytest.mark.parametrize(
+    "asked", [("--stack", "nemo-h100", "--precision", "fp8"), ("--runtime", "megatron"), ("--sequence", "1024")]
+)
+def test_grids_of_other_software_and_sequences(
+    asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What `compare` says of them `simulate` says by the words that it gives."""
+    surfaces = Surfaces(capsys, tmp_path, "llama3-1b", "dgx-h100", 8)
+    ranked = said(capsys, "compare", "llama3-1b", *surfaces.machine, "--batch-size", "32", "--top", "1", *asked)
+    for row in ranked["grids"][:3]:
+        simulated = surfaces.simulate(*shlex.split(row["simulate"]))
+        assert figures(simulated) == (row["step_s"], row["peak_bytes"], row["fit"]), row["simulate"]
+        assert (simulated["interval"]["low_s"], simulated["interval"]["high_s"]) == (row["low_s"], row["high_s"])
+
+
 PROFILES = {
     "vgg16_v100": ("p3-8xlarge", 4, "64"), "alexnet": ("gcp-v100", 8, "512"),
     "opt_350m_gh200": ("dgx-h100", 8, "64"), "resnet_small": ("cpu-1g", 4, "64"),

@@ -13,7 +13,7 @@ from simulator.errors import InputError
 from simulator.terminal import say
 
 if TYPE_CHECKING:
-    from partitioners._grids.ranking import SimulatedGrid
+    from partitioners._grids.simulated_grid import SimulatedGrid
     from simulator.cli._started_run import PlannedRun
 
 

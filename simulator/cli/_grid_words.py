@@ -11,7 +11,8 @@ from simulator.language_models.training_grid import DEGREES
 from simulator.parameter_states import ParameterStates
 
 if TYPE_CHECKING:
-    from partitioners._grids.ranking import Ranking, SimulatedGrid
+    from partitioners._grids.ranking import Ranking
+    from partitioners._grids.simulated_grid import SimulatedGrid
     from simulator.language_models.training_grid import TrainingGrid
 
 MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
@@ -98,8 +99,9 @@ def _degrees(grid: TrainingGrid) -> tuple[str, ...]:
     return tuple(f"{name} {degree}" for name, degree in grid.degrees.items())
 
 
-def row(each: SimulatedGrid) -> dict[str, object]:
-    """A grid for programs; seconds are of a step, per device those of the one that computes most."""
+def row(each: SimulatedGrid, of_card: str = "") -> dict[str, object]:
+    """A grid for programs; seconds are of a step, per device those of the one that computes most. of_card: what
+    `simulate` is told of the card beside its name."""
     from partitioners._grids.grid_plan import simulate_options
 
     grid, report, interval = each.grid, each.report, each.interval
@@ -113,5 +115,6 @@ def row(each: SimulatedGrid) -> dict[str, object]:
         "tokens_per_s": each.tokens_per_s, "mfu": each.mfu, "bubble": report.bubble_ratio, "fit": report.fit,
         "reason": report.verdict, "dollars": report.dollars_per_step, "peak_bytes": report.peak_memory_bytes,
         "compute_s": device.compute_s, "exposed_communication_s": device.exposed_communication_s,
-        "launch_s": device.launch_s, "bottleneck": str(report.bottleneck), "simulate": simulate_options(grid),
+        "launch_s": device.launch_s, "bottleneck": str(report.bottleneck),
+        "simulate": simulate_options(grid) + of_card,
     }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from shlex import quote
 from textwrap import shorten
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -18,14 +19,15 @@ from simulator.one_line_parser import count, option, time
 from simulator.terminal import say
 
 if TYPE_CHECKING:
-    from partitioners._grids.ranking import Ranking, SimulatedGrid
+    from partitioners._grids.ranking import Ranking
+    from partitioners._grids.simulated_grid import SimulatedGrid
     from simulator.cluster import Cluster
     from simulator.language_models.model_card import ModelCard
     from simulator.language_models.training_grid import TrainingGrid
     from simulator.language_models.training_stack import TrainingStack
     from simulator.workload import Profile
 
-OWN = ("sequence", "stack", "precision", "runtime", "top", "budget")
+OWN = (*_options.OF_CARD, "runtime", "top", "budget")
 """Options that count for cards alone."""
 COUNTING = (
     *OWN, "cluster", "devices", "batch_size", "strategies", "zero", "json", "bandwidth", "latency", "efficiency",
@@ -35,18 +37,8 @@ BUDGET_S = 30.0
 """Seconds of simulating, where nobody says."""
 
 
-def add_card_arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """What a card's profile is made with, in a group of its own."""
-    cards = parser.add_argument_group("where PROFILE is a model card")
-    option(cards, "--sequence S", "tokens of a sequence (default: the card's)", count)
-    option(cards, "--stack S", "training stack (JSON), or a name (default: the nearest)")
-    text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
-    option(cards, "--precision P", text)
-    return cards
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    cards = add_card_arguments(parser)
+def add_arguments(cards: argparse._ArgumentGroup) -> None:
+    """Options of a ranking, in the group of those that count for cards alone."""
     runtimes = "megatron, nanotron, torchtitan or fsdp2"
     text = f"whose command to print for the best: {runtimes} (default: fsdp2 for data parallelism, else megatron)"
     option(cards, "--runtime R", text)
@@ -69,6 +61,8 @@ class GridInputs:
     stack: TrainingStack
     batch: int
     """Sequences of a step."""
+    named: str | None
+    """The stack, where it is not the usual one."""
 
 
 def inputs(args: argparse.Namespace) -> GridInputs:
@@ -93,7 +87,7 @@ def inputs(args: argparse.Namespace) -> GridInputs:
     card = read_card(args.profile)
     card = replace(card, sequence=args.sequence or card.sequence)
     batch = args.batch_size or default_batch(card, cluster.workers)
-    return GridInputs(card=card, profile=profile, cluster=cluster, stack=stack, batch=batch)
+    return GridInputs(card=card, profile=profile, cluster=cluster, stack=stack, batch=batch, named=named)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -123,7 +117,9 @@ def run(args: argparse.Namespace) -> int:
     runs = ranking.runs
     command = _command(args.runtime, card, runs, stack)
     if args.json:
-        grids = [_grid_words.row(each) for each in ranking.simulated]
+        asked = {"sequence": args.sequence, "stack": of.named, "precision": args.precision}
+        of_card = "".join(f" --{name} {quote(str(value))}" for name, value in asked.items() if value)
+        grids = [_grid_words.row(each, of_card) for each in ranking.simulated]
         bounded = {
             "grids": len(ranking.bounded),
             "no_step_below_s": ranking.bound_s,

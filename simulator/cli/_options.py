@@ -24,8 +24,15 @@ if TYPE_CHECKING:
     from simulator.workload import Profile
 
 
-def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, started: bool = False) -> None:
-    """The options that say what is trained on which machine; all of them optional unless `required`.
+OF_CARD = ("sequence", "stack", "precision")
+"""What a card's profile is made with."""
+
+
+def add_inputs(
+    parser: argparse.ArgumentParser, *, required: bool = True, started: bool = False
+) -> argparse._ArgumentGroup:
+    """The options that say what is trained on which machine; all of them optional unless `required`. Returns the group
+    of those that count for model cards alone.
 
     started: a run that others started (`_started_run`) may stand in place of the profile.
     """
@@ -49,6 +56,12 @@ def add_inputs(parser: argparse.ArgumentParser, *, required: bool = True, starte
     add_states(step)
     option(machine, "--strict", "an error, not a note, where the profile was captured on another device")
     option(step, "--seed N", "seed of randomised strategies (default 0)", whole, default=0)
+    cards = parser.add_argument_group("where PROFILE is a model card")
+    option(cards, "--sequence S", "tokens of a sequence (default: the card's)", count)
+    option(cards, "--stack S", "training stack (JSON), or a name (default: the nearest)")
+    text = "of products: bf16, fp8 (one scale for a tensor), fp8-block or mxfp8 (default: the stack's)"
+    option(cards, "--precision P", text)
+    return cards
 
 
 def add_output(parser: argparse._ActionsContainer, what: str) -> None:
@@ -107,17 +120,19 @@ def add_states(step: argparse._ActionsContainer) -> None:
 
 def read_profile(args: argparse.Namespace) -> Profile:
     """The profile asked for, as `profile_on` reads it."""
-    return profile_on(args.profile, args.cluster)
+    of_card = {name: getattr(args, name, None) for name in OF_CARD}
+    return profile_on(args.profile, args.cluster, **_given(**of_card))
 
 
 def profile_on(source: str, cluster: str | None, **of_card: Any) -> Profile:
     """The profile in `source`; of a model card, one modelled on the cluster's GPU, or an H100. Raises as readers do.
 
-    of_card: what `read_profile_or_card` takes beside the two.
+    of_card: of OF_CARD, what is not as usual.
     """
-
     if not is_card(source):
-        return files.read_profile(source)
+        profile = files.read_profile(source)
+        _effects.refuse(of_card, "counts only where PROFILE is a model card; leave it out")
+        return profile
     from simulator.language_models.modelled_profile import read_profile_or_card  # takes a while to load
 
     machine = catalogue.read_cluster(cluster) if cluster else None

@@ -50,8 +50,6 @@ def add_details(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what neither of these says")
     option(group, "--model CARD", "what it trains: a card's name, a card, or a model's config.json")
     option(group, "--microbatch N", "sequences of a micro-batch (default 1)", count)
-    option(group, "--sequence S", "tokens of a sequence (default: the card's)", count)
-    option(group, "--stack S", "training stack (JSON), or a name (default: the nearest)")
 
 
 def is_asked(args: argparse.Namespace) -> bool:

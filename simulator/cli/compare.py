@@ -42,7 +42,7 @@ _MAY_GO = ("balance", "bubble", "speed-up", "samples/s", "$/million", "how", "se
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    _options.add_inputs(parser, started=True)
+    cards = _options.add_inputs(parser, started=True)
     _started_run.add_arguments(parser)
     text = "names with commas between, or all (default), which leaves out those that are there to be beaten"
     option(parser, "--strategies NAMES", text, default="all")
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_work(parser)
     _accuracy.add_arguments(parser)
     _strategy.add_arguments(parser)
-    _grids.add_arguments(parser)
+    _grids.add_arguments(cards)
 
 
 def run(args: argparse.Namespace) -> int:

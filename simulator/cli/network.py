@@ -46,7 +46,6 @@ COLUMN = "per_device_bandwidth_bytes_per_s"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     _options.add_inputs(parser)
     parser.set_defaults(objective="step", runtime=None)
-    _grids.add_card_arguments(parser)
     option(parser, "--budget TIME", "time to search for plans (default 20s)", time)
     _results.add_output(parser)
     option(parser, "--json", "print the points as JSON instead")
