@@ -52,6 +52,22 @@ def test_every_cause_has_its_seconds_and_squares_add_up() -> None:
     assert 0 < interval.low_s < report.step_s
 
 
+@pytest.mark.parametrize("rate", [16e9, 8e9, 4e9, 1e9])
+def test_links_that_hide_behind_compute_may_be_too_slow_for_that(rate: float) -> None:
+    """At the ends of a band of 4 times as slow to twice as fast, whether links or compute decide there and here."""
+    profile, share = files.read_profile("vgg16_v100"), AchievedShare(median=1.0, low=0.25, high=2.0)
+    pair = flat_switch(2, Wire(bandwidth_bytes_per_s=rate, tier="wire"))
+    cluster = replace(pair, links=tuple(replace(link, achieved=share) for link in pair.links))
+    slower_s, step_s, faster_s = (
+        report_of(profile, replace(cluster, links=tuple(link.times(factor) for link in pair.links))).step_s
+        for factor in (share.low, 1.0, share.high)
+    )
+    parts = step_interval(report_of(profile, cluster), profile, cluster).parts
+    below_s, above_s = parts.get("calibration", (0.0, 0.0))
+    assert 0.7 * slower_s <= step_s + above_s <= slower_s * (1 + 1e-9)
+    assert step_s - below_s == pytest.approx(faster_s, rel=0.01)
+
+
 def test_it_lies_around_the_step_of_devices_that_vary() -> None:
     profile = replace(PROFILE, step_s=0.1, step_spread_s=0.004)
     report = report_of(profile, PAIR)
@@ -124,7 +140,7 @@ def test_the_command_line_says_the_step_of_devices_that_vary(capsys: pytest.Capt
     said = json.loads(capsys.readouterr().out)
     assert 1.01 < said["interval"]["middle_s"] / said["step_s"] < 1.1
     assert shardscope(*words) == 0
-    row = f"as devices vary {format_time(said['interval']['middle_s'])}"
+    row = f"({format_time(said['interval']['middle_s'])} as devices vary)"
     assert row in " ".join(capsys.readouterr().out.split())
     assert shardscope(*words, "--straggler", "1=1.01") == 0
     assert "as devices vary" not in capsys.readouterr().out

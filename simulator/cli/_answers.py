@@ -51,7 +51,9 @@ def priced(profile: Profile) -> Priced:
 def answer(report: Report, cluster: Cluster, interval: StepInterval, change: str, of: Priced) -> Iterator[str]:
     """The lines that a reader came for; change: the best one, see `best_change`; of: what prices are per million of."""
     rate = report.samples_per_s * of.per_sample
-    yield f"step {format_time(report.step_s)}, {sure_of(interval)}; {rate:,.{1 if rate < MANY else 0}f} {of.name}/s"
+    step, varied = format_time(report.step_s), format_time(interval.middle_s)
+    varied = f" ({varied} as devices vary)" if varied != step else ""
+    yield f"step {step}{varied}, {sure_of(interval)}; {rate:,.{1 if rate < MANY else 0}f} {of.name}/s"
     yield fit_words(report, cluster)
     yield f"limited by {report.bottleneck}"
     yield f"best change: {change}"

@@ -128,8 +128,6 @@ def print_trace(path: str | None) -> None:
 def _figures(report: Report, schedule: str, interval: StepInterval, shown: Shown) -> Iterator[tuple[str, str]]:
     parts = "1 micro-batch" if report.microbatches == 1 else f"{report.microbatches} micro-batches"
     yield "batch", f"{report.batch_size}{shown.batch_note} in {parts}, schedule {schedule}"
-    if (varied := format_time(interval.middle_s)) != format_time(report.step_s):
-        yield "as devices vary", f"{varied} a step"
     if interval.evidence:
         yield "stands on", interval.evidence.words
     if interval.parts:

@@ -104,18 +104,23 @@ def _on_path(report: Report, kind: str) -> float:
 
 
 def _bands(report: Report, cluster: Cluster) -> Iterator[tuple[str, tuple[float, float] | None]]:
-    """By tier on the binding chain, seconds (below, above) that its links' measured shares allow.
+    """By tier that bounds the step, or would if its links were slower: seconds (below, above) that its links' measured
+    shares allow.
 
-    Links give the median share of their line rate: the least share makes the transfer longest.
+    Links give the median share of their line rate: the least share makes transfers longest, on the binding chain and on
+    the busiest link; at the largest the step still takes what the busiest of all else does.
     """
     for tier in cluster.tiers:
-        seconds = _on_path(report, tier)
-        if not seconds:
-            continue
+        seconds, busiest_s = _on_path(report, tier), report.busiest_s.get(tier, 0.0)
         shares = [link.achieved for link in cluster.links if link.tier == tier]
         bands = [(share.low / share.median, share.high / share.median) for share in shares if share is not None]
         if not bands:
-            yield tier, None
+            if seconds:
+                yield tier, None
             continue
         low, high = min(low for low, _ in bands), max(high for _, high in bands)
-        yield tier, (seconds * (1 - 1 / high), seconds * (1 / low - 1))
+        others_s = max((each_s for name, each_s in report.busiest_s.items() if name != tier), default=0.0)
+        below_s = min(seconds * (1 - 1 / high), max(report.step_s - others_s, 0.0))
+        above_s = max(seconds * (1 / low - 1), busiest_s / low - report.step_s)
+        if below_s or above_s > 0:
+            yield tier, (below_s, above_s)

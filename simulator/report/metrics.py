@@ -18,7 +18,7 @@ from simulator.report.critical_path import LAUNCHES
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse
 from simulator.report.memory import Fit
-from simulator.report.resource_use import DeviceUse, LinkUse, device_rows, link_rows, spent_s
+from simulator.report.resource_use import DeviceUse, LinkUse, busiest_links_s, device_rows, link_rows, spent_s
 from simulator.report.step_totals import StepTotals, totals_of
 from simulator.report.traffic import Communication
 from simulator.report.unmeasured_sizes import unmeasured_sizes
@@ -93,6 +93,9 @@ class Report:
     """The longest chain of dependencies, where nothing contends."""
     path_s: Mapping[str, float]
     """Seconds of the step by resource, along the chain that bound it."""
+    busiest_s: Mapping[str, float]
+    """Seconds for which the busiest device computes ("compute") and of the busiest link of each tier: no step of this
+    plan is shorter."""
     bottleneck: Bottleneck
     """The resource with the most of that chain."""
     dollars_per_step: float | None
@@ -165,6 +168,7 @@ def report_of(
         layers=totals.layers,
         critical_path_s=totals.critical_path_s,
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
+        busiest_s={"compute": float(compute.max(initial=0.0)), **busiest_links_s(cluster, carried)},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
         tasks=totals.tasks,

@@ -135,3 +135,16 @@ def link_rows(cluster: Cluster, carried: Floats, step_s: float) -> tuple[LinkUse
         )
         for link, size in zip(cluster.links, carried.tolist(), strict=True)
     )
+
+
+def busiest_links_s(cluster: Cluster, carried: Floats) -> dict[str, float]:
+    """By tier the seconds that what its busiest link carries takes at its bandwidth; carried: as for `link_rows`."""
+    tiers, bandwidths = cluster.kept.get(busiest_links_s, lambda: _tiers_and_bandwidths(cluster))
+    return {tier: float((carried[links] / bandwidths[links]).max()) for tier, links in tiers.items()}
+
+
+def _tiers_and_bandwidths(cluster: Cluster) -> tuple[dict[str, Ints], Floats]:
+    """The numbers of the links of each tier, and the bandwidth of every link."""
+    names = np.array([link.tier for link in cluster.links])
+    tiers = {tier: np.flatnonzero(names == tier) for tier in cluster.tiers}
+    return tiers, np.array([link.bandwidth_bytes_per_s for link in cluster.links])
