@@ -127,7 +127,7 @@ def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runt
         return step_report(profile, cluster, changed if whole else part, runtime=runtime)
 
     depth = len({sharding.device_set for sharding in plan.placements.values()})
-    for options, changed in _smaller(profile, plan, depth):
+    for options, changed in _smaller(profile, plan, depth, runtime):
         with suppress(InputError):
             smaller = report(changed, 3)
             if smaller.fit != "fits":
@@ -139,19 +139,19 @@ def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runt
     return SMALLER
 
 
-def _smaller(profile: Profile, plan: Plan, depth: int) -> Iterator[tuple[str, Plan]]:
+def _smaller(profile: Profile, plan: Plan, depth: int, runtime: Runtime) -> Iterator[tuple[str, Plan]]:
     """A plan that needs less and less memory: states shared out, recomputation, smaller micro-batches.
 
     Stages share out what an update reads alone: parameters would be gathered for every micro-batch.
     """
     stage, options = 1 if depth > 1 else 3, ""
-    recomputing, again = _recomputing(profile, plan)
+    recomputing, again = _recomputing(profile, plan, runtime)
     smaller = replace(plan, recomputed=again)
     if plan.states.stage < stage:
-        options, shared = f"--zero {stage} ", replace(plan.states, stage=stage)
-        yield options.strip(), replace(plan, states=shared)
+        options = f"--zero {stage} "
+        yield options.strip(), _sharing(profile, plan, stage)
         yield recomputing, smaller
-        smaller = replace(smaller, states=shared)
+        smaller = _sharing(profile, smaller, stage)
     yield f"{options}{recomputing}", smaller
     for doubled in range(1, 5):
         microbatches = plan.microbatches << doubled
@@ -160,15 +160,31 @@ def _smaller(profile: Profile, plan: Plan, depth: int) -> Iterator[tuple[str, Pl
         yield f"{options}{recomputing} --microbatches {microbatches}", replace(smaller, microbatches=microbatches)
 
 
-def _recomputing(profile: Profile, plan: Plan) -> tuple[str, tuple[tuple[str, ...], ...]]:
+def _sharing(profile: Profile, plan: Plan, stage: int) -> Plan:
+    """The plan with the states of another stage shared out, as a modelled profile's stack does that."""
+    from simulator.language_models.training_stack import stack_of
+    from simulator.plan import StepSettings, Synchronisation
+
+    shared, stack = replace(plan, states=replace(plan.states, stage=stage)), stack_of(profile)
+    if stack is None:
+        return shared
+    usual = Synchronisation()
+    free = replace(plan.synchronisation, bucket_bytes=usual.bucket_bytes, bucket_bytes_per_device=0)
+    asked = StepSettings(batch_size=plan.batch_size, states=shared.states, synchronisation=free)
+    step = stack.step(asked, profile, stage)
+    return replace(shared, states=step.states, synchronisation=step.synchronisation)
+
+
+def _recomputing(profile: Profile, plan: Plan, runtime: Runtime) -> tuple[str, tuple[tuple[str, ...], ...]]:
     """The option that has all recomputed, and the segments: blocks, where the plan's strategy names them."""
     import partitioners
     from partitioners._stages.block_layout import separable_units
     from partitioners._stages.recomputed_layers import recomputed_segments
-    from simulator.recompute_segments import recompute_segments
+    from simulator.recompute_segments import recompute_segments, stopped_early
 
-    if plan.strategy in partitioners.strategies() and "recomputation" in partitioners.options(plan.strategy):
-        return "--set recomputation=full", recomputed_segments(profile, separable_units(profile), "full")
-    segments = str(isqrt(len(profile.layers)))
-    device_sets = {name: sharding.device_set for name, sharding in plan.placements.items()}
-    return f"--recompute {segments}", recompute_segments(profile, device_sets, segments)
+    option, segments = "--set recomputation=full", recomputed_segments(profile, separable_units(profile), "full")
+    if plan.strategy not in partitioners.strategies() or "recomputation" not in partitioners.options(plan.strategy):
+        count = str(isqrt(len(profile.layers)))
+        device_sets = {name: sharding.device_set for name, sharding in plan.placements.items()}
+        option, segments = f"--recompute {count}", recompute_segments(profile, device_sets, count)
+    return option, stopped_early(profile, segments) if runtime.stops_recomputation else segments
