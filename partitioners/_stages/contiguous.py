@@ -41,10 +41,11 @@ def contiguous_stages(
     Raises InputError when there are more workers than the layers can occupy.
     """
     layers, devices, most_replicas = len(profile.layers), cluster.workers, microbatch_size if replicas else 1
-    if devices > layers * most_replicas:
+    if devices * chunks > layers * most_replicas:
         raise InputError(
-            f"{devices} devices need {-(-devices // most_replicas)} stages, but {profile.model!r} has {layers} layers "
-            f"and every stage holds at least one; use at most {layers * most_replicas} devices"
+            f"{devices} devices need {-(-devices * chunks // most_replicas)} stages, but {profile.model!r} has "
+            f"{layers} layers and every stage holds at least one; use at most {layers * most_replicas // chunks} "
+            "devices"
         )
     costs = measured_costs(profile, cluster, microbatch_size, microbatches)
     if chunks > 1:

@@ -31,7 +31,7 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
-    weight_s = seconds[1] * _weight_fractions(model, runtime)[layer]
+    weight_s = seconds[1] * weight_fractions(model, runtime)[layer]
     turn = 2 * len(sizes) - 1 - layer
     backward = builder.add(
         Kind.BACKWARD,
@@ -201,7 +201,7 @@ def add_gradients(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, 
         np.add.at(column, last[apart], size_bytes[apart])
 
 
-def _weight_fractions(model: ShardedModel, runtime: Runtime) -> Floats:
+def weight_fractions(model: ShardedModel, runtime: Runtime) -> Floats:
     """The part of each layer's backward pass that makes parameter gradients, where schedule or runtime splits it.
 
     Products for inputs and for parameters cost as much as each other (Qi et al., ICLR 2024, section 3). Nobody waits
