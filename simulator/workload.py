@@ -121,7 +121,7 @@ class Layer:
     tied_to: tuple[str, ...] = ()
     """Earlier layers with which it shares parameters, whose bytes and update are theirs."""
     flops: float = 0.0
-    """Of the forward pass."""
+    """Of the forward pass, as MFU counts them: two per multiply-add, and what a causal mask hides is not subtracted."""
     geometry: Geometry = Geometry()
     """What of its input a part of its output needs."""
     routing: Routing | None = None
@@ -279,6 +279,11 @@ class Profile:
     def layers_s(self) -> float:
         """Sum over layers of forward, backward and update seconds."""
         return ordered_sum(layer.forward_s + layer.backward_s + layer.update_s for layer in self.layers)
+
+    @property
+    def flops_per_sample(self) -> float:
+        """Model FLOP of forward and backward, which takes twice the forward; recomputation does not count."""
+        return 3 * sum(layer.flops for layer in self.layers) / self.batch_size
 
     @property
     def parameter_bytes(self) -> int:

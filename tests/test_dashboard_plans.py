@@ -15,6 +15,7 @@ from dashboard.figures.sweep import MOST_BARS, steps
 from dashboard.pages.plans import best_of_splits, over_degrees, title
 from dashboard.state import plans
 from dashboard.state.configuration import Configuration
+from dashboard.state.measures import utilisation
 from dashboard.state.plans import Plans, Ranked, asked, ranked_plans
 from dashboard.state.store import Store, given_cards
 from simulator.cli import main
@@ -67,9 +68,11 @@ def test_every_plan_opens_with_its_own_step(store: Store, now: Configuration) ->
     assert len(opened) > 8
     for row in opened:
         again, problems = store.read(row["query"])
-        report = store.outcome(again).report
-        assert not problems and report is not None
+        outcome = store.outcome(again)
+        report, cluster = outcome.report, outcome.cluster
+        assert not problems and report is not None and cluster is not None
         assert (report.step_s, report.peak_memory_bytes) == (row["step_s"], row["peak_memory_bytes"]), row
+        assert utilisation(outcome.profile, cluster, report) == (row.get("mfu") and pytest.approx(row["mfu"]))
 
 
 def test_a_ranking_comes_from_a_process_and_is_made_once(store: Store) -> None:

@@ -233,7 +233,7 @@ def test_a_part_of_an_operator() -> None:
     assert of.part(0.5).shape == ProductShape(rows=8, inputs=64, outputs=16)
     assert of.part(1, 0.25).shape == ProductShape(rows=8, inputs=16, outputs=32)
     heads = BlockOperator(name="x", kind="attention", shape=AttentionShape(sequences=1, length=64, heads=8, width=4))
-    assert heads.part(0.25).flops == heads.flops / 4 == 2 * 64**2 * 2 * 4
+    assert heads.part(0.25).flops == heads.flops / 4 == 4 * 64**2 * 2 * 4
     assert of.part(0.5).traffic_bytes == 8
 
 

@@ -112,8 +112,8 @@ def mismatch(profile: Profile, cluster: Cluster) -> str:
 
 
 def utilisation(profile: Profile, cluster: Cluster, report: Report) -> float | None:
-    """Model FLOP per second over the devices' peak; the backward pass counts twice the forward. None where unknown."""
-    flops = 3 * sum(layer.flops for layer in profile.layers) * report.batch_size / profile.batch_size
+    """Model FLOP per second over the devices' peak, None where unknown."""
+    flops = profile.flops_per_sample * report.batch_size
     if not profile.device or unlike(cluster, profile.device) or not flops or not report.step_s:
         return None
     try:

@@ -120,7 +120,7 @@ def _steps_s(log: RunLog, outcome: Outcome) -> list[float]:
     if report is None or cluster is None:
         raise InputError(f"there is no step to compare it with: {outcome.reason}")
     sequence = sequence_length(profile) or 1
-    flops_per_token = 3 * sum(layer.flops for layer in profile.layers) / profile.batch_size / sequence
+    flops_per_token = profile.flops_per_sample / sequence
     tokens, busy = report.batch_size * sequence, utilisation(profile, cluster, report)
     if (log.kind == "mfu" and not busy) or (log.kind == "device_tflops" and not flops_per_token):
         raise InputError(f"the log says {log.kind} alone, which this model on these devices has not: give step times")

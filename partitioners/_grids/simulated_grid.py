@@ -26,14 +26,15 @@ from simulator.workload import Profile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGrid:
-    """A grid with the plan that it is and the report of its step. peak_flops_per_s: of all devices."""
+    """A grid with the plan that it is and the report of its step."""
 
     grid: TrainingGrid
     plan: Plan
     report: Report
     interval: StepInterval
     card: ModelCard
-    peak_flops_per_s: float
+    mfu: float
+    """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
 
     @property
     def runs(self) -> bool:
@@ -42,11 +43,6 @@ class SimulatedGrid:
     @property
     def tokens_per_s(self) -> float:
         return self.report.samples_per_s * self.card.sequence
-
-    @property
-    def mfu(self) -> float:
-        """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
-        return self.tokens_per_s * self.card.flops_per_token / self.peak_flops_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +68,11 @@ class GridSimulations:
         assert job.grid is not None
         plan = job.plan(profile, cluster)
         report = step_report(profile, cluster, plan, runtime=runtime)
+        peak_flops_per_s = accelerator(self.stack.accelerator).flops_per_s * cluster.workers
         return SimulatedGrid(
             grid=job.grid, plan=plan, report=report, card=self.card,
             interval=expected_interval(report, profile, cluster, plan, runtime),
-            peak_flops_per_s=accelerator(self.stack.accelerator).flops_per_s * cluster.workers,
+            mfu=report.samples_per_s * profile.flops_per_sample / peak_flops_per_s,
         )  # fmt: skip
 
     def _with_rows(self, job: object, done: PassSeconds | SimulatedGrid) -> PassSeconds | SimulatedGrid:

@@ -79,12 +79,12 @@ class BlockOperator:
 
     @property
     def flops(self) -> float:
-        """Of the forward pass, two per multiply-add; half of an attention's scores are masked, and not counted."""
+        """Of the forward pass, two per multiply-add; of an attention the scores that a mask hides count, too."""
         if isinstance(self.shape, ProductShape):
             return 2.0 * self.shape.groups * self.shape.rows * self.shape.inputs * self.shape.outputs
         if isinstance(self.shape, AttentionShape):
             scores = self.shape.sequences * self.shape.length**2 * self.shape.heads * self.shape.share
-            return 2.0 * scores * self.shape.width
+            return 4.0 * scores * self.shape.width
         return 0.0
 
     def part(self, outputs: float, inputs: float = 1.0, tokens: float = 1.0) -> BlockOperator:
