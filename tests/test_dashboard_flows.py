@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
+from typing import Literal
 
 import pytest
 from small_networks import chain, layer, network, switched
 
+from dashboard.state.columns import columns_of
 from dashboard.state.flows import BETWEEN, INSIDE, Flows, flows_of
+from dashboard.words.partition import heaviest_nets
 from simulator.cluster import Cluster
 from simulator.parameter_states import ParameterStates
 from simulator.plan import Plan, Sharding
@@ -40,6 +44,21 @@ def test_gradients_of_one_sum_are_shared_out_by_parameters() -> None:
     assert moved.gradient_bytes[:, BETWEEN].tolist() == pytest.approx([2 * 4096, 2 * 12288])
     assert moved.gradient_bytes[:, INSIDE].tolist() == [0, 0] and moved.edge_bytes.sum() == 0
     assert moved.total_bytes == moved.between_bytes == pytest.approx(2 * 16384)
+
+
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_gathers_of_one_bucket_are_shared_out_by_parameters(stage: Literal[1, 2, 3]) -> None:
+    """Layers of equal parameters have equal bytes, and all of them are the traffic of the phases."""
+    profile, cluster, four = with_parameters(4096, 0, 8192, 4096), switched([1.0] * 4), by_sample(0, 1, 2, 3)
+    placements = dict.fromkeys(profile.index, four)
+    plan = Plan(model="small", batch_size=8, placements=placements, states=ParameterStates(stage=stage))
+    done = run(profile, cluster, plan)
+    moved, volume = flows_of(done, profile, cluster), done.report.communication_bytes
+    for table, phase in ((moved.gradient_bytes, volume.synchronisation), (moved.gathered_bytes, volume.parameters)):
+        assert table.sum(axis=1).tolist() == pytest.approx([phase / 4, 0, phase / 2, phase / 4]) and phase > 0
+    lines = heaviest_nets(profile, moved, columns_of(profile, plan))
+    words = {"gradients of its copies", "gathers of its parameters"}
+    assert {(line.layer, line.readers) for line in lines} == set(product("acd", words))
 
 
 @pytest.mark.parametrize(

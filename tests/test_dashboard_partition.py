@@ -284,7 +284,7 @@ def test_strategies_are_drawn_on_the_same_columns(store: Store) -> None:
     outcome = outcome_of(store, "branches", "data", 4)
     assert outcome.run is not None and outcome.flows is not None
     columns = columns_of(outcome.profile, outcome.run.plan)
-    sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.gradient_bytes.sum(axis=1)], axis=1)
+    sizes = np.stack([outcome.flows.activation_bytes.sum(axis=1), outcome.flows.state_bytes.sum(axis=1)], axis=1)
     shown = outcome.configuration
     late = replace(shown, strategy="owt")
     drawn = strategies(columns, {shown: moving(sizes), late: Glance(configuration=late, reason="<later>")})

@@ -127,10 +127,10 @@ def balance(columns: Sequence[Column], flows: Flows) -> Floats:
 
 
 def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: ColumnGrid, top: float) -> list[str]:
-    """Compute by device, activations cut, gradients, replicated memory."""
-    cut, gradients = by_column(columns, flows.activation_bytes), by_column(columns, flows.gradient_bytes)
+    """Compute by device, activations cut, gradients and gathers, replicated memory."""
+    cut, states = by_column(columns, flows.activation_bytes), by_column(columns, flows.state_bytes)
     replicated = by_column(columns, flows.replicated_bytes)
-    same = highest([cut.sum(axis=1), gradients.sum(axis=1)])
+    same = highest([cut.sum(axis=1), states.sum(axis=1)])
     unit = volume_unit(flows.total_bytes)
 
     def row(number: int, most: float) -> _BarRow:
@@ -138,8 +138,9 @@ def rows(columns: Sequence[Column], flows: Flows, shades: Shades, geometry: Colu
         return _BarRow(columns=columns, geometry=geometry, floor=floor, most=most, unit=unit)
 
     marks = _compute(columns, flows, shades, geometry, top)
-    words = ("activations cut", "there and back", "cut"), ("gradients synced", "same scale", "gradient")
-    for number, ((title, note, kind), sizes) in enumerate(zip(words, (cut, gradients), strict=True), start=1):
+    synced = "gradients, gathers" if flows.gathered_bytes.any() else "gradients synced"
+    words = ("activations cut", "there and back", "cut"), (synced, "same scale", "gradient")
+    for number, ((title, note, kind), sizes) in enumerate(zip(words, (cut, states), strict=True), start=1):
         bars = row(number, same)
         marks += _heading(title, f"{unit.name}, {note}", bars.floor, f"{kind}-ink") + bars.stacked(sizes, kind)
         marks += _total(float(sizes.sum()), float(sizes[:, BETWEEN].sum()), bars.floor, unit)
@@ -216,14 +217,14 @@ def _figures(name: str, glance: Glance, floor: float, unit: ByteUnit, shown: boo
 
 
 def _strip(row: _BarRow, name: str, sizes: Floats, dashed: Floats | None) -> list[str]:
-    """A bar per column of activations over gradients, sizes (columns, 2); dashed: bytes (columns,) to be drawn over."""
+    """A bar per column of activations over states, sizes (columns, 2); dashed: bytes (columns,) to be drawn over."""
     marks = []
     for i, (column, middle) in enumerate(row.places):
-        cut, gradients = sizes[i].tolist()
-        whole = cut + gradients
-        foot, rest = (row.part(size, whole) for size in (gradients, cut))
+        cut, states = sizes[i].tolist()
+        whole = cut + states
+        foot, rest = (row.part(size, whole) for size in (states, cut))
         bars = [row.rect(middle, foot, "gradient-between"), row.rect(middle, rest, "cut-between", foot)]
-        words = f"{name}, {column.title}: {format_bytes(cut)} of activations, {format_bytes(gradients)} of gradients"
+        words = f"{name}, {column.title}: {format_bytes(cut)} of activations, {format_bytes(states)} of states"
         marks += [row.axis(middle), _picked(column, [*bars, *row.breaks(middle, whole)], words)]
         other = 0.0 if dashed is None else float(dashed[i])
         if whole <= row.most and other > max(whole * 1.02, 0.01 * row.most):

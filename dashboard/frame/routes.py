@@ -177,6 +177,8 @@ def partition_csv(outcome: Outcome) -> str:
             "activation_bytes_between_nodes": float(activations[i, BETWEEN]),
             "gradient_bytes_inside_nodes": float(flows.gradient_bytes[i, INSIDE]),
             "gradient_bytes_between_nodes": float(flows.gradient_bytes[i, BETWEEN]),
+            "gathered_bytes_inside_nodes": float(flows.gathered_bytes[i, INSIDE]),
+            "gathered_bytes_between_nodes": float(flows.gathered_bytes[i, BETWEEN]),
             "replicated_bytes": float(flows.replicated_bytes[i]),
         })  # fmt: skip
     return csv_text(rows)

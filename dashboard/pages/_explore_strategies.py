@@ -158,7 +158,7 @@ def _nets(lines: Sequence[NetLine], unit: ByteUnit) -> Any:
 
 def _net(line: NetLine, unit: ByteUnit) -> list[Any]:
     """A row; partition.js lights its layers up."""
-    kind = "gradient" if line.gradients else "cut"
+    kind = "gradient" if line.of_states else "cut"
     mark, layer = html.I(className=f"mark {kind}"), html.Span(f" {line.layer}", className="figure-note")
     layers = marked(layers=" ".join(map(str, line.layers)))
     name = html.Button([mark, line.producer, layer], className="link pick", **layers)

@@ -27,9 +27,9 @@ class Flows:
 
     seconds: compute, shape (layers, workers). producer, reader: layers, shape (edges,), each pair once. edge_bytes:
     activations and their gradients that cross, shape (edges, 2), columns INSIDE and BETWEEN. gradient_bytes: of
-    synchronisation, and of parameters that are shared out, shape (layers, 2). replicated_bytes: copies of parameters,
-    gradients and optimizer state beyond the first, shape (layers,). received_bytes: activations and gradients by
-    receiver, shape (layers, workers).
+    synchronisation, shape (layers, 2). gathered_bytes: of parameters that are shared out, shape (layers, 2).
+    replicated_bytes: copies of parameters, gradients and optimizer state beyond the first, shape (layers,).
+    received_bytes: activations and gradients by receiver, shape (layers, workers).
     crossing_shards, crossing_targets: for each layer how many shards cross, and to how many devices the most read one.
     replica_pieces, replica_devices: for each layer how many pieces of its parameters have copies, and the most copies.
     """
@@ -39,6 +39,7 @@ class Flows:
     reader: Ints
     edge_bytes: Floats
     gradient_bytes: Floats
+    gathered_bytes: Floats
     replicated_bytes: Floats
     received_bytes: Floats
     crossing_shards: Ints
@@ -54,14 +55,19 @@ class Flows:
         return cut
 
     @property
+    def state_bytes(self) -> Floats:
+        """Gradients and parameters that devices sum or gather, shape (layers, 2)."""
+        return self.gradient_bytes + self.gathered_bytes
+
+    @property
     def total_bytes(self) -> float:
         """The communication volume."""
-        return float(self.edge_bytes.sum() + self.gradient_bytes.sum())
+        return float(self.edge_bytes.sum() + self.state_bytes.sum())
 
     @property
     def between_bytes(self) -> float:
         """How much of it crosses between nodes."""
-        return float(self.edge_bytes[:, BETWEEN].sum() + self.gradient_bytes[:, BETWEEN].sum())
+        return float(self.edge_bytes[:, BETWEEN].sum() + self.state_bytes[:, BETWEEN].sum())
 
 
 def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
@@ -77,7 +83,8 @@ def flows_of(run: Run, profile: Profile, cluster: Cluster) -> Flows:
         producer=producer,
         reader=reader,
         edge_bytes=edge_bytes,
-        gradient_bytes=_synchronised(model, graph, carried),
+        gradient_bytes=_of_buckets(model, graph, Kind.SYNCHRONISATION, carried),
+        gathered_bytes=_of_buckets(model, graph, Kind.PARAMETERS, carried),
         replicated_bytes=replicated,
         received_bytes=_by_worker(graph, _is_message(graph) & (graph.device >= 0), graph.bytes, cluster),
         crossing_shards=shards,
@@ -132,14 +139,12 @@ def _first_readers(profile: Profile) -> Ints:
     return np.array([(*readers, i)[0] for i, readers in enumerate(profile.consumers)], dtype=np.int64)
 
 
-def _synchronised(model: ShardedModel, graph: TaskGraph, payload: Floats) -> Floats:
-    """Bytes of gradient synchronisation by layer, shape (layers, 2); a bucket's are shared out by parameter bytes."""
+def _of_buckets(model: ShardedModel, graph: TaskGraph, kind: Kind, payload: Floats) -> Floats:
+    """Bytes of one kind of transfer by layer, shape (layers, 2); a bucket's are shared out by parameter bytes."""
     sums = np.zeros((len(model.profile.layers), 2))
-    sent = (graph.kind == Kind.SYNCHRONISATION) & (graph.shard >= 0) & (graph.shard < len(model.buckets))
+    sent = (graph.kind == kind) & (graph.shard >= 0) & (graph.shard < len(model.buckets))
     of_bucket = np.zeros((len(model.buckets), 2))
     np.add.at(of_bucket, graph.shard[sent], payload[sent])
-    others = graph.is_transfer & ~sent & ~_is_message(graph) & (graph.layer >= 0)  # of parameters that are shared out
-    np.add.at(sums, graph.layer[others], payload[others])
     for bucket, size in zip(model.buckets, of_bucket, strict=True):
         for piece in bucket.pieces:
             sums[piece.layer] += size * (piece.parameter_bytes / bucket.size_bytes)

@@ -145,7 +145,7 @@ class Glance:
     """An outcome in a few figures; the first seven are 0 where there is no run, and `reason` says why.
 
     interval_s: the seconds between which the step is with 90 % certainty, None where nothing is known of that.
-    between_bytes, by_layer: None without a run; of activations and of gradients, shape (layers, 2).
+    between_bytes, by_layer: None without a run; of activations, and of gradients and gathers, shape (layers, 2).
     """
 
     configuration: Configuration
@@ -195,7 +195,7 @@ def glance_of(outcome: Outcome) -> Glance:
         fit=report.fit,
         reason=report.verdict,
         microbatches=report.microbatches,
-        by_layer=np.stack([flows.activation_bytes.sum(axis=1), flows.gradient_bytes.sum(axis=1)], axis=1)
+        by_layer=np.stack([flows.activation_bytes.sum(axis=1), flows.state_bytes.sum(axis=1)], axis=1)
         if flows
         else None,
         plan=outcome.plan,

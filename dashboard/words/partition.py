@@ -22,7 +22,7 @@ class NetLine:
     """Nets of one producer with the same readers: how many, the connectivity - 1 of the widest, bytes, their share.
 
     producer, readers: blocks, named as in the figure. layer: the producer's own name. between: bytes between nodes.
-    layers: the producer, then its readers. gradients: whether they hold a parameter together.
+    layers: the producer, then its readers. of_states: whether they hold a parameter together.
     """
 
     producer: str
@@ -34,31 +34,33 @@ class NetLine:
     between: float
     share: float
     layers: tuple[int, ...]
-    gradients: bool
+    of_states: bool
 
 
 def heaviest_nets(profile: Profile, flows: Flows, columns: Sequence[Column]) -> list[NetLine]:
     """The ten lines with the most bytes; activations count there and back, as the plan's communication volume does."""
-    tables = (flows.activation_bytes, flows.gradient_bytes)
-    nets = [(size, layer, bool(k)) for k, table in enumerate(tables) for layer, size in enumerate(table.sum(axis=1))]
+    states = {"gradients of its copies": flows.gradient_bytes, "gathers of its parameters": flows.gathered_bytes}
+    tables = {"": flows.activation_bytes, **states}
+    nets = [(float(size.sum()), layer, of, size) for of, table in tables.items() for layer, size in enumerate(table)]
     heaviest = sorted((net for net in nets if net[0] > 0), key=lambda net: -net[0])[:_HEAVIEST]
     block = {layer: column.title for column in columns for layer in column.layers}
-    return [_net_line(profile, flows, block, layer, gradients) for _, layer, gradients in heaviest]
+    return [_net_line(profile, flows, block, layer, of, size) for _, layer, of, size in heaviest]
 
 
-def _net_line(profile: Profile, flows: Flows, block: Mapping[int, str], layer: int, gradients: bool) -> NetLine:
-    amounts = (flows.gradient_bytes if gradients else flows.activation_bytes)[layer]
+def _net_line(
+    profile: Profile, flows: Flows, block: Mapping[int, str], layer: int, of_states: str, amounts: Floats
+) -> NetLine:
     pairs = zip(flows.producer.tolist(), flows.reader.tolist(), strict=True)
-    readers = [] if gradients else [reader for producer, reader in pairs if producer == layer]
+    readers = [] if of_states else [reader for producer, reader in pairs if producer == layer]
     blocks = list(dict.fromkeys(block[reader] for reader in readers))
     more = f" and {len(blocks) - 2} more" if len(blocks) > 2 else ""
     return NetLine(
         producer=block[layer], layer=profile.layers[layer].name,
-        readers="gradients of its copies" if gradients else "→ " + ", ".join(blocks[:2]) + more,
-        nets=int((flows.replica_pieces if gradients else flows.crossing_shards)[layer]),
-        connectivity=int(flows.replica_devices[layer]) - 1 if gradients else int(flows.crossing_targets[layer]),
+        readers=of_states or "→ " + ", ".join(blocks[:2]) + more,
+        nets=int((flows.replica_pieces if of_states else flows.crossing_shards)[layer]),
+        connectivity=int(flows.replica_devices[layer]) - 1 if of_states else int(flows.crossing_targets[layer]),
         bytes=float(amounts.sum()), between=float(amounts[BETWEEN]), share=float(amounts.sum()) / flows.total_bytes,
-        layers=(layer, *readers), gradients=gradients,
+        layers=(layer, *readers), of_states=bool(of_states),
     )  # fmt: skip
 
 
