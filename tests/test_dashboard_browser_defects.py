@@ -77,6 +77,18 @@ def test_the_answer_is_two_screens(page: Any, site: str) -> None:
     assert page.evaluate("() => document.querySelector('#answer').getBoundingClientRect().bottom") <= 2 * 900
 
 
+@pytest.mark.parametrize("width", [1400, 390])
+def test_recent_runs_are_read_whole(page: Any, site: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    opened(page, site, QUICK)
+    page.click("text=Recent runs")
+    page.wait_for_selector("#history-runs button")
+    menu, rail = (page.locator(name).bounding_box() for name in (".rail .menu-items", ".rail"))
+    assert rail["x"] <= menu["x"] and menu["x"] + menu["width"] <= rail["x"] + rail["width"]
+    assert page.locator("#history-runs").evaluate("(runs) => runs.scrollWidth <= runs.clientWidth")
+    shot(page, f"recent-runs-{width}")
+
+
 def test_help_explains_the_words(page: Any, site: str) -> None:
     opened(page, site, QUICK)
     page.click("#help-button")
