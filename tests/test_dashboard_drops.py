@@ -75,6 +75,11 @@ def test_a_log_of_nccl_tests_gives_the_shown_cluster_its_curves(store: Store, tm
         ("x.json", b'{"schema": 1, "layers": [], "batch_size": 1, "modle": "x"}', "did you mean 'model'"),
         ("x.yaml", b"schema: 1\nparameters: {}\n", "x.yaml: this is a sweep"),
         ("x.npz", b"PK", "x.npz: not a numpy archive"),
+        (
+            "my layers.csv",
+            b"name,kind,output_shape,forward_s,backward_s\na,linear,8,1ms,1ms\n",
+            "comes from `shardscope import 'my layers.csv' --batch-size SAMPLES --output 'my layers.json'`",
+        ),
         ("notes.txt", b"nothing happened", "notes.txt: it says no step's time"),
     ],
 )

@@ -173,5 +173,6 @@ def test_a_wrong_table_is_refused_in_one_line(tmp_path: Path, lines: tuple[str, 
 
 
 def test_a_table_needs_its_batch_size(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="give --batch-size"):
-        import_files([_table(tmp_path, HEAD, "a,linear,8,1ms,1ms")], ImportOptions())
+    table = _table(tmp_path, HEAD, "a,linear,8,1ms,1ms")
+    with pytest.raises(InputError, match=f"`shardscope import {table} --batch-size SAMPLES --output table.json`"):
+        import_files([table], ImportOptions())

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 from simulator.curve import Curve
 from simulator.errors import InputError, require
@@ -39,6 +40,13 @@ class ImportOptions:
         rule = f"it is one number for all files or one for each of the {files}"
         require(len(self.batch_sizes) in (0, 1, files), "batch_size", self.batch_sizes, rule)
         return self.batch_sizes[file if len(self.batch_sizes) > 1 else 0] if self.batch_sizes else None
+
+    def stated_batch_size(self, path: Path, file: int = 0, files: int = 1) -> int:
+        """The same of a file at `path` that records none. Raises InputError where the options do not say it."""
+        if size := self.batch_size(file, files):
+            return size
+        given = f"shardscope import {quote(str(path))} --batch-size SAMPLES --output {quote(f'{path.stem}.json')}"
+        raise InputError(f"batch_size is missing: {path} does not record it; a profile to open comes from `{given}`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,10 +46,7 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The profile of one graph.txt; its batch size is an option, since the file does not say it."""
     if len(paths) > 1:
         raise InputError(f"{paths[1]}: a PipeDream profile is one file; import one at a time")
-    batch_size = options.batch_size(0, 1)
-    if batch_size is None:
-        raise InputError(f"batch_size is missing: {paths[0]} does not record it; give --batch-size")
-    profile = read_pipedream(paths[0], batch_size, options.model)
+    profile = read_pipedream(paths[0], options.stated_batch_size(paths[0]), options.model)
     profile = replace(profile, device=options.device or profile.device, command=options.command)
     return Imported(profile=profile)
 

@@ -40,7 +40,8 @@ def recognises(head: str, path: Path) -> bool:
 
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The profile of a table; of tables at several batch sizes the largest, with points of the others."""
-    tables = [_profile(path, options.batch_size(number, len(paths)), options) for number, path in enumerate(paths)]
+    sizes = [options.stated_batch_size(path, number, len(paths)) for number, path in enumerate(paths)]
+    tables = [_profile(path, size, options) for path, size in zip(paths, sizes, strict=True)]
     *smaller, largest = sorted(tables, key=lambda profile: profile.batch_size)
     if any(other.index.keys() != largest.index.keys() for other in smaller):
         raise InputError(f"{paths[0]}: the tables are not of the same layers; import one network at a time")
@@ -55,9 +56,7 @@ def _point(profile: Profile, name: str) -> ScalingPoint:
     return ScalingPoint(batch_size=profile.batch_size, forward_s=layer.forward_s, backward_s=layer.backward_s)
 
 
-def _profile(path: Path, batch_size: int | None, options: ImportOptions) -> Profile:
-    if batch_size is None:
-        raise InputError(f"batch_size is missing: {path} does not record it; give --batch-size")
+def _profile(path: Path, batch_size: int, options: ImportOptions) -> Profile:
     names, rows = file_gate.table(path)
     lacking = [name for name in REQUIRED if name not in names]
     if lacking:
