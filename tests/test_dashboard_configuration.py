@@ -39,11 +39,11 @@ def test_what_nobody_has_set_is_left_to_strategy_profile_and_cluster() -> None:
     [
         ("devices=9999", "devices", 1024, "devices 9999 is out of range; using 1024"),
         ("devices=0", "devices", 1, "out of range"),
-        ("devices=four", "devices", 4, "not usable"),
-        ("inter_bandwidth=nan", "inter_bandwidth", 1.0, "not a number"),
+        ("devices=four", "devices", 4, "devices is 'four': it is a whole number; using 4"),
+        ("inter_bandwidth=nan", "inter_bandwidth", 1.0, "inter_bandwidth is 'nan': it is a number; using 1"),
         ("inter_bandwidth=inf", "inter_bandwidth", 1024, "out of range"),
-        ("strategy=alchemy", "strategy", "data", "known: "),
-        ("cluster=../../etc/passwd", "cluster", "cpu-1g", "known: "),
+        ("strategy=alchemy", "strategy", "data", "strategy is 'alchemy': it is one of "),
+        ("cluster=../../etc/passwd", "cluster", "cpu-1g", "it is one of "),
         ("overlap=maybe", "overlap", True, "1 or 0"),
         ("v=2", "devices", 4, "version '2'"),
     ],
@@ -95,7 +95,7 @@ def test_a_blank_in_a_link_takes_the_place_of_what_is_set() -> None:
 def test_names_of_links_are_cut_and_so_are_values_in_complaints() -> None:
     assert from_values({"profile": "x" * 201, "plan": "y" * 200}, DEFAULT)[0].profile == "x" * 200
     (problem,) = from_values({"overlap": "z" * 41}, DEFAULT)[1]
-    assert problem == f"overlap {'z' * 40!r} is not usable (1 or 0); using 1"
+    assert problem == f"overlap is {'z' * 40!r}: it is 1 or 0; using 1"
     (problem,) = from_values({"batch_size": "many"}, DEFAULT)[1]
     assert problem.endswith("using auto")
 

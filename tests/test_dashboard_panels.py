@@ -158,12 +158,12 @@ def test_what_no_page_sends_is_answered_by_a_sentence(client: FlaskClient, panel
     ("typed", "words"),
     [
         ({"devices": 10**9}, "devices 1e+09 is out of range; using 1024"),
-        ({"devices": "many"}, "devices 'many' is not usable"),
+        ({"devices": "many"}, "devices is 'many': it is a whole number; using "),
         ({"seed": 1e308}, "seed 1e+308 is out of range"),
         ({"inter_bandwidth": "nan"}, "inter_bandwidth"),
-        ({"strategy": "alchemy"}, "strategy 'alchemy' is not usable"),
+        ({"strategy": "alchemy"}, "strategy is 'alchemy': it is one of "),
         ({"strategy": ["data"]}, "strategy"),
-        ({"batch_size": {"a": 1}}, "batch_size \"{'a': 1}\" is not usable"),
+        ({"batch_size": {"a": 1}}, "batch_size is \"{'a': 1}\": it is a whole number; using auto"),
     ],
 )
 def test_typed_values_beyond_their_caps_are_told(

@@ -11,6 +11,7 @@ from dashboard.state.inventory import label
 from simulator import collectives
 from simulator.lowering.schedules import SCHEDULES
 from simulator.network.catalogue import presets
+from simulator.one_line_parser import parsed
 from simulator.plan import OPTIMIZERS
 
 VERSION = "1"
@@ -113,9 +114,9 @@ def from_values(written: Mapping[str, Any], default: Configuration) -> tuple[Con
         if field.name in written:
             try:
                 values[field.name], note = _READERS[field.name](written[field.name])
-            except (ValueError, TypeError, OverflowError) as error:
+            except (ValueError, TypeError) as error:
                 value = _short(written[field.name])
-                note = f"{field.name} {value!r} is not usable ({error}); using {_text(kept) or 'auto'}"
+                note = f"{field.name} is {value!r}: {error}; using {_text(kept) or 'auto'}"
             problems += [note] if note else []
     if written.get("v", VERSION) != VERSION:
         problems.append(f"the link is of version {_short(written['v'])!r}, this is version {VERSION}")
@@ -159,9 +160,9 @@ def _number(name: str) -> Reader:
     def read(raw: Any) -> tuple[float | None, str]:
         if taken.optional and raw in ("", None, "auto"):
             return None, ""
-        value = float(raw)
+        value = parsed(str(raw))
         if value != value:
-            raise ValueError("not a number")
+            raise ValueError("it is a whole number" if taken.whole else "it is a number")
         kept = min(max(value, taken.low), taken.high)
         note = "" if kept == value else f"{name} {value:g} is out of range; using {kept:g}"
         return (round(kept) if taken.whole else kept), note
@@ -172,7 +173,7 @@ def _number(name: str) -> Reader:
 def _one_of(known: Callable[[], Sequence[str]]) -> Reader:
     def read(raw: Any) -> tuple[str, str]:
         if raw not in known():
-            raise ValueError(f"known: {', '.join(known())}")
+            raise ValueError(f"it is one of {', '.join(known())}")
         return str(raw), ""
 
     return read
@@ -186,7 +187,7 @@ def _strategies() -> Sequence[str]:
 
 def _switch(raw: Any) -> tuple[bool, str]:
     if raw not in (True, False, "1", "0"):
-        raise ValueError("1 or 0")
+        raise ValueError("it is 1 or 0")
     return raw in (True, "1"), ""
 
 
