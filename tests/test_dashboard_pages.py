@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -299,7 +300,25 @@ def test_the_ends_of_parallel_coordinates_have_the_units_of_the_table() -> None:
     assert [titles[name].partition(" (")[2] for name in sizes] == ["GiB)", "GiB)", "%)"]
     bar = next(trace for trace in parallel(rows, [])["data"] if trace.get("marker", {}).get("colorbar"))
     assert bar["marker"]["colorbar"]["title"]["text"] == titles["step_s"] == "step (ms)"
-    assert set(bar["marker"]["colorbar"]["ticktext"]) == {"1,000.00"}
+    assert bar["marker"]["colorbar"]["ticktext"] == ["1,000.00"]
+
+
+@pytest.mark.parametrize(
+    ("steps_s", "words", "places"),
+    [
+        ((3.0,), ["3,000.00"], [0]),
+        ((1.0, 4.0, 2.0, 3.0), ["1,000.00", "2,000.00", "3,000.00", "4,000.00"], [0, 1 / 3, 2 / 3, 1]),
+        ((1.0, 2.0, 2.0), ["1,000.00", "2,000.00"], [0, 1]),
+        (range(1, 8), ["1,000.00", "3,000.00", "4,000.00", "5,000.00", "7,000.00"], [0, 0.25, 0.5, 0.75, 1]),
+    ],
+)
+def test_every_tick_of_the_colour_bar_is_another_step(
+    steps_s: Sequence[float], words: list[str], places: list[float]
+) -> None:
+    rows = [{"number": i, "step_s": step_s} for i, step_s in enumerate(steps_s)]
+    bar = next(trace for trace in parallel(rows, [])["data"] if trace.get("marker", {}).get("colorbar"))
+    shown = bar["marker"]["colorbar"]
+    assert (shown["ticktext"], shown["tickvals"]) == (words, pytest.approx(places))
 
 
 def test_a_sweep_without_prices_has_no_column_of_them() -> None:

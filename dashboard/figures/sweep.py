@@ -131,11 +131,11 @@ def _strokes(rows: Sequence[Row], lines: Sequence[int], axes: Sequence[Any], col
 def _colour_bar(values: Sequence[float]) -> dict[str, Any]:
     """A trace without marks that shows what the shades of the lines mean."""
     scale = [[i / (len(_SHADES) - 1), colour] for i, colour in enumerate(_SHADES[::-1])]
-    quantiles = sorted(values)
-    ticks = [quantiles[round(part * (len(quantiles) - 1))] for part in (0, 0.25, 0.5, 0.75, 1)]
-    step = QUANTITIES["step_s"]
-    where = {"len": 0.85, "y": 0.42, "tickvals": [0, 0.25, 0.5, 0.75, 1]}
-    bar = colour_bar(step.title, ticktext=[step.number(tick) for tick in ticks], **where)
+    quantiles, last, step = sorted(values), len(values) - 1, QUANTITIES["step_s"]
+    parts = [i / (min(last, 4) or 1) for i in range(min(last, 4) + 1)]
+    ticks = {step.number(quantiles[round(part * last)]): part for part in parts}
+    where = {"len": 0.85, "y": 0.42, "tickvals": list(ticks.values())}
+    bar = colour_bar(step.title, ticktext=list(ticks), **where)
     marker = {"color": [0, 1], "cmin": 0, "cmax": 1, "colorscale": scale, "showscale": True, "colorbar": bar}
     empty = {"x": [None, None], "y": [None, None], "hoverinfo": "skip"}
     return {"type": "scatter", "mode": "markers", "marker": marker, **empty}
