@@ -21,6 +21,7 @@ from simulator.network.transfers import link_bytes
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.critical_path import binding_chain
 from simulator.report.metrics import dollars_per_step, one_device_s
+from simulator.report.resource_use import spent_s
 from simulator.run import Run, run
 from simulator.runtime import Runtime
 from simulator.studies.asynchronous import run_asynchronously
@@ -100,6 +101,13 @@ def test_a_device_without_work_idles_and_has_no_bubble() -> None:
     report = run(profile, cluster, Plan(model="small", batch_size=BATCH, placements=placements)).report
     assert (report.devices[1].bubble_s, report.devices[1].idle_s) == (0.0, report.step_s)
     assert report.bubble_ratio == 0.0
+
+
+def test_rounding_makes_no_negative_bubble() -> None:
+    """0.1 + 0.2 of 0.3 seconds leave -5.6e-17, which a page would write as -0.0 %."""
+    busy_s, exposed_s = np.full(2, 0.1), np.full(2, 0.2)
+    spent = spent_s(0.3, np.array([True, False]), busy_s, exposed_s, np.zeros(2))
+    assert min(spent["bubble_s"]) == min(spent["idle_s"]) == 0.0
 
 
 def test_a_servers_update_is_of_its_share_of_the_parameters() -> None:

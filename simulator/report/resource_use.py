@@ -78,7 +78,7 @@ def spent_s(
 
     computes: which devices have compute tasks at all.
     """
-    waiting_s = step_s - (busy_s + launch_s) - exposed_s
+    waiting_s = np.maximum(step_s - (busy_s + launch_s) - exposed_s, 0.0)  # rounded, it may come out below
     return {
         "compute_s": busy_s,
         "launch_s": launch_s,
