@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from csv import DictReader
 from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
@@ -19,6 +20,7 @@ from dashboard.figures.partition_graph import LEFT, RIGHT, WIDTH, ColumnGrid, _A
 from dashboard.figures.partition_rows import STRIP, balance
 from dashboard.figures.shades import shades_of
 from dashboard.figures.style import KINDS, device_colours
+from dashboard.frame.routes import partition_csv
 from dashboard.state.candidates import Candidate
 from dashboard.state.columns import MOST_COLUMNS, Column, Glyph, _glyphs, by_column, columns_of, effective_split
 from dashboard.state.configuration import Configuration
@@ -95,6 +97,15 @@ def test_the_flows_are_the_communication_volume(store: Store, strategy: str) -> 
     consumers = outcome.profile.consumers
     assert all(r in consumers[p] for p, r in zip(flows.producer.tolist(), flows.reader.tolist(), strict=True))
     assert flows.seconds.sum() == pytest.approx(sum(use.compute_s for use in outcome.run.report.layers))
+
+
+def test_a_saved_partition_has_the_communication_volume(store: Store) -> None:
+    outcome = outcome_of(store, "branches", "data", 4, zero_stage=1)
+    assert outcome.run is not None
+    rows = list(DictReader(partition_csv(outcome).splitlines()))
+    moved = sum(float(size) for row in rows for name, size in row.items() if name.endswith("_nodes"))
+    assert moved == pytest.approx(outcome.run.report.communication_bytes.total)
+    assert sum(float(row["gathered_bytes_inside_nodes"]) for row in rows) > 0
 
 
 def test_replicas_hold_what_data_parallelism_repeats(store: Store) -> None:
