@@ -155,6 +155,8 @@ def test_a_dropped_configuration_is_a_model(page: Any, site: str, tmp_path: Path
     page.goto(f"{site}/profiles")
     open_files(page, {"name": "x.yaml", "mimeType": "", "buffer": b"layers: many"})
     page.wait_for_selector("#opened >> text=x.yaml: it is of no known kind")
+    button, title = (page.locator(f"#opened {part}").bounding_box() for part in ("button", "h2"))
+    assert button["y"] + button["height"] + 4 < title["y"]  # the ring of its focus, too
 
 
 def test_a_card_is_modelled_on_the_machine_of_the_link(page: Any, site: str) -> None:
