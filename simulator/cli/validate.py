@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "--suite", "all runs (default), or two", choices=("local", "reduced"), default="local")
     option(parser, "--only TEXT", "the runs whose names contain this")
     option(parser, "--output DIR", "(default %(default)s)", default="out/validation")
     option(parser, "--rounds N", "how often to measure and run (default 3)", count, default=3)
@@ -46,9 +45,8 @@ def run(args: argparse.Namespace) -> None:
     folder = Path(args.output)
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     require(there.is_dir() or not there.exists(), "--output", folder, f"{there} is a file; name a folder")
-    cases = [case for case in getattr(validation_cases, args.suite)() if args.only is None or args.only in case.name]
-    rule = f"no run of suite {args.suite} has that in its name; --list shows them"
-    require(len(cases) > 0, "--only", repr(args.only), rule)
+    cases = [case for case in validation_cases.local() if args.only is None or args.only in case.name]
+    require(len(cases) > 0, "--only", repr(args.only), "no run has that in its name; --list shows them")
     if args.list:
         names = [case.name for case in cases]
         if args.json:

@@ -136,7 +136,7 @@ def pinning(ranks: int, cores: Sequence[int]) -> list[list[int]]:
 
 
 def local() -> tuple[Case, ...]:
-    """The runs of `shardscope validate --suite local`: small networks on one machine with two or more cores."""
+    """The runs of `shardscope validate`: small networks on one machine with two or more cores."""
     return (*_ddp(), *_pipelines(), *_executed())
 
 
