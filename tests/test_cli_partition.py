@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import report
 from test_closed_forms import chain
 
 from simulator import files
@@ -45,13 +47,54 @@ def test_explain_asks_for_a_cluster_when_the_plan_names_none(
     profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = str(tmp_path / "plan.json")
-    main(["simulate", profile, "--cluster", "cpu-1g", "--devices", "2", "--strategy", "data", "--plan-out", plan])
+    main(["partition", profile, "--cluster", "cpu-1g", "--devices", "2", "--strategy", "data", "--output", plan])
+    files.write_plan(replace(files.read_plan(plan), command=""), plan)
     capsys.readouterr()
-    code, out, err = run(capsys, "explain", plan)
-    assert (code, out) == (2, "")
-    assert "say --cluster and --profile" in err and err.count("\n") == 1
+    for command, remedy in (
+        (["explain", plan], "say --cluster and --profile"),
+        (["explain", plan, "--cluster", "cpu-1g"], "the plan, of chain, does not record of which it was made"),
+        (["export", plan, "--to", "ddp", "--output", "x.py"], "it was made; say --profile"),
+        (["export", plan, "--to", "chakra", "--output", "x"], "simulate --plan FILE --plan-out FILE writes one that"),
+    ):
+        code, out, err = run(capsys, *command)
+        assert (code, out) == (2, "") and remedy in err and err.count("\n") == 1
     code, out, _ = run(capsys, "explain", plan, "--profile", profile, "--cluster", "cpu-1g", "--devices", "2")
     assert code == 0 and "2 by sample on devices 0-1" in out
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        ["simulate", "resnet50_v100", "--strategy", "data"],
+        ["accumulate", "resnet50_v100", "--batch-size", "128"],
+        ["search", "resnet50_v100", "--budget", "1s"],
+    ],
+)
+def test_what_writes_a_plan_records_how(made: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The profile too, beside another of the same model, resnet50, 100 times as slow."""
+    plan, on = str(tmp_path / "plan.json"), ["--cluster", "p3-8xlarge", "--devices", "4"]
+    assert main([*made, *on, "--plan-out", plan]) == 0
+    capsys.readouterr()
+    step_s = report(capsys, "explain", plan)["report"]["step_s"]
+    assert report(capsys, "simulate", "resnet50_v100", *on, "--plan", plan)["step_s"] == step_s < 1
+    assert report(capsys, "explain", plan, *on)["report"]["step_s"] == step_s
+    script, traces = tmp_path / "train.py", tmp_path / "traces"
+    assert main(["export", plan, "--to", "chakra", "--output", str(traces), "--ranks", "0"]) == 0
+    if made[0] != "search":  # which may find what DDP cannot run
+        named = ["--model", "mine:net", "--input-shape", "3x224x224"]
+        assert main(["export", plan, "--to", "ddp", *named, "--output", str(script)]) == 0
+        assert f"PREDICTED_S = {step_s!r}" in script.read_text()
+
+
+def test_a_plan_simulated_elsewhere_records_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = str(tmp_path / "a.json"), str(tmp_path / "b.json")
+    made = ["--cluster", "cpu-1g", "--devices", "2", "--strategy", "data", "--output", first]
+    assert main(["partition", "vgg_digits", *made]) == 0
+    capsys.readouterr()
+    elsewhere = ["--cluster", "gcp-v100", "--devices", "2", "--plan", first, "--plan-out", second]
+    step_s = report(capsys, "simulate", "vgg_digits", *elsewhere)["step_s"]
+    assert report(capsys, "explain", second)["report"]["step_s"] == step_s
+    assert report(capsys, "explain", first)["report"]["step_s"] != step_s
 
 
 def test_strategy_options_reach_the_strategy(profile: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,7 +197,8 @@ def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys:
     cluster, plan, output = (str(tmp_path / name) for name in ("two.yaml", "plan.json", "run.npz"))
     write_cluster(switched([1.0] * 2), cluster)
     files.write_plan(planned("owt", files.read_profile("vgg_small"), switched([1.0] * 2), batch_size=4), plan)
-    options = ["--cluster", cluster, "--network", "loopback", "--steps", "2", "--output", output]
+    named = ["--profile", "vgg_small", "--cluster", cluster]
+    options = [*named, "--network", "loopback", "--steps", "2", "--output", output]
     assert cli.main(["execute", plan, *options]) == 0
     printed = capsys.readouterr().out
     assert "the median of 2" in printed and "error of the prediction" in printed and "on the critical path" in printed

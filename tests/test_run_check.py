@@ -92,12 +92,14 @@ TRAINED = (
 )
 
 
-def test_a_run_that_was_started_is_simulated_and_bettered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_was_started_is_simulated_and_bettered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     on = ["--cluster", "dgx-h100", "--launch", TRAINED]
-    assert cli.main(["simulate", *on, "--json"]) == 0
+    assert cli.main(["simulate", *on, "--json", "--plan-out", str(tmp_path / "plan.json")]) == 0
     printed = capsys.readouterr()
     step_s = json.loads(printed.out)["step_s"]
     assert "data 2 x tensor 8, ZeRO-0" in printed.err and "not counted: delay-wgrad-compute" in printed.err
+    assert cli.main(["explain", str(tmp_path / "plan.json"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["report"]["step_s"] == pytest.approx(step_s, rel=1e-9)
     run = _started_run.planned(cli.parse(["check", *on]))
     assert (run.stack.name, run.simulated.step_s) == ("nemo-h100", step_s)  # for the argument --tp-comm-overlap
     assert cli.main(["compare", *on, "--budget", "1ms"]) == 0

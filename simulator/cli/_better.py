@@ -23,7 +23,6 @@ def run(args: argparse.Namespace) -> int:
     from simulator.run import step_report
 
     _started_run.check_options(args)
-    args.model = args.profile
     planned = _started_run.planned(args)
     started, own = planned.started, planned.simulated
     report = step_report(own.profile, own.cluster, own.plan, runtime=own.runtime)

@@ -269,18 +269,40 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
         _effects.check_made_elsewhere(args, ("profile", "json", *kept))
     _effects.check_step(args)
     plan = files.read_plan(args.plan)
-    settings = args if args.cluster else made_by(plan)
-    profile = profile_on(args.profile or settings.profile or plan.model, settings.cluster)
-    cluster = read_cluster(settings, plan.synchronisation.collective)
-    return profile, cluster, simulate(profile, cluster, plan, runtime=read_runtime(settings, profile))
+    profile, cluster, runtime = made_for(plan, args if args.cluster else made_by(plan), args.profile)
+    return profile, cluster, simulate(profile, cluster, plan, runtime=runtime)
 
 
-def made_by(plan: Plan) -> argparse.Namespace:
+def made_for(plan: Plan, settings: argparse.Namespace, asked: str | None) -> tuple[Profile, Cluster, Runtime]:
+    """What `settings`, such as those of `made_by`, say that a plan is for; of the profile `asked`, if any."""
+    from simulator.cli import _started_run
+
+    if getattr(settings, "launch", None) or getattr(settings, "config", None):
+        run = _started_run.planned(settings).simulated
+        return profile_on(asked, settings.cluster) if asked else run.profile, run.cluster, run.runtime
+    profile = profile_on(profile_named(plan, asked), settings.cluster)
+    return profile, read_cluster(settings, plan.synchronisation.collective), read_runtime(settings, profile)
+
+
+def profile_named(plan: Plan, asked: str | None) -> str:
+    """The profile asked for, else that of the command that made the plan; its model may have several profiles."""
+    named: str | None = asked or (made_by(plan).profile if says_how_made(plan) else None)
+    if not named:
+        raise InputError(f"profile: the plan, of {plan.model}, does not record of which it was made; say --profile")
+    return named
+
+
+def write_plan(plan: Plan, path: str, args: argparse.Namespace) -> None:
+    """Write a plan that records the command line."""
+    files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), path)
+
+
+def made_by(plan: Plan, remedy: str = "say --cluster and --profile") -> argparse.Namespace:
     """The arguments of the command that made the plan."""
     from simulator import cli
 
     if not says_how_made(plan):
-        raise InputError("command: the plan does not record the command that made it; say --cluster and --profile")
+        raise InputError(f"command: the plan does not record the command that made it; {remedy}")
     return cli.parse(shlex.split(plan.command)[1:])
 
 

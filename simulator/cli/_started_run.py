@@ -109,7 +109,7 @@ def _started(args: argparse.Namespace) -> StartedRun:
     from simulator.readers import StartedRun, read_configuration
 
     if args.launch or args.config:
-        return read_configuration(args.launch, args.config, args.model or args.profile, args.devices)
+        return read_configuration(args.launch, args.config, getattr(args, "model", None) or args.profile, args.devices)
     if not args.devices:
         raise InputError("devices is not given: say on how many it ran, or how it was started (--launch, --config)")
     grid = TrainingGrid(data=args.devices, zero_stage=3 if args.devices > 1 else 0)

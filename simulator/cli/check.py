@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "a trace of torch.profiler, a folder of them, one per rank, a log, or a file of step times"
     option(parser, "recorded LOG_OR_TRACE", text, nargs="?")
-    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote", nargs="?")
+    option(parser, "plan PLAN", "a plan file that `partition` or `--plan-out` wrote", nargs="?")
     _started_run.add_arguments(parser)
     _started_run.add_details(parser)
     _started_run.numbers(parser)

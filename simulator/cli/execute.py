@@ -35,8 +35,8 @@ _SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
-    option(parser, "--profile PROFILE", "profile file or name (default: the plan's model)")
+    option(parser, "plan PLAN", "a plan file that `partition` or `--plan-out` wrote")
+    option(parser, "--profile PROFILE", "profile file or name (default: the plan's)")
     machine = parser.add_argument_group("machine")
     _options.add_cluster(machine, "--cluster", required=True)
     _options.add_overrides(machine)
@@ -67,11 +67,12 @@ def run(args: argparse.Namespace) -> None:
     from traces.results.validation_cases import with_habits_of
 
     plan = files.read_plan(args.plan)
-    profile = files.read_profile(args.profile or plan.model)
+    named = _options.profile_named(plan, args.profile)
+    profile = files.read_profile(named)
     model = reference(profile, args.model, args.input_shape, args.vocabulary)
     if RECORDED in profile.notes:
         raise InputError(
-            f"profile {args.profile or plan.model}: its layers were recorded while the network ran, not traced by "
+            f"profile {named}: its layers were recorded while the network ran, not traced by "
             "torch.fx, and only traced layers can be run one by one; `shardscope export` runs the network whole"
         )
     cluster = _options.read_cluster(args, plan.synchronisation.collective)

@@ -27,7 +27,7 @@ MOST_CROSSINGS = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
+    option(parser, "plan PLAN", "a plan file that `partition` or `--plan-out` wrote")
     option(parser, "--json", "print the explanation as JSON instead")
     _options.add_inputs(parser, required=False)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    option(parser, "plan PLAN", "a plan file that `shardscope partition` wrote")
+    option(parser, "plan PLAN", "a plan file that `partition` or `--plan-out` wrote")
     option(parser, "--to", "the runtime", choices=(*RUNTIMES, TRACES), required=True)
     option(parser, "--profile PROFILE", "profile file or name (default: the plan's)")
     option(parser, "--model NAME", "package.module:callable that makes the network")
@@ -57,8 +57,8 @@ def run(args: argparse.Namespace) -> None:
         _write_traces(plan, args)
         return
     require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
-    settings = _options.made_by(plan) if _options.says_how_made(plan) else None
-    profile = _options.profile_on(args.profile or (settings.profile if settings else plan.model), None)
+    made = _options.made_for(plan, _options.made_by(plan), args.profile) if _options.says_how_made(plan) else None
+    profile = made[0] if made else _options.profile_on(_options.profile_named(plan, args.profile), None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
     shape = plan_shape(profile, plan)
     if shape.expert > 1 and args.to != "megatron":
@@ -66,14 +66,14 @@ def run(args: argparse.Namespace) -> None:
     runtime.check(plan, shape)
     lines = [*runtime.limits(plan, shape), *left_out(plan, shape)]
     command = shlex.join(["shardscope", *args.argv])
-    cluster = _options.read_cluster(settings, plan.synchronisation.collective) if settings else None
-    begun = _torchrun(cluster, shape.devices)
+    begun = _torchrun(made[1] if made else None, shape.devices)
     if args.to in ("torchtitan", "megatron"):
         text = runtime.text(plan, shape, command, lines, profile, begun)
     else:
         from simulator.exports.script import script
+        from simulator.run import step_report
 
-        predicted_s = _predicted_s(profile, cluster, plan, settings)
+        predicted_s = step_report(*made[:2], plan, runtime=made[2]).step_s if made else None
         model, name = _trained_model(args, profile), Path(args.output).name
         text = script(runtime, plan, shape, model, command, name, lines, torchrun=begun, predicted_s=predicted_s)
     files.write_text_atomic(args.output, text)
@@ -90,10 +90,9 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
 
     from simulator.exports.chakra import ChakraTraces
 
-    settings = _options.made_by(plan)
-    profile = _options.profile_on(args.profile or settings.profile, settings.cluster)
-    cluster = _options.read_cluster(settings, plan.synchronisation.collective)
-    traces = ChakraTraces.of(profile, cluster, plan, _options.read_runtime(settings, profile))
+    remedy = "simulate --plan FILE --plan-out FILE writes one that does"
+    profile, cluster, runtime = _options.made_for(plan, _options.made_by(plan, remedy), args.profile)
+    traces = ChakraTraces.of(profile, cluster, plan, runtime)
     ranks, folder = _ranks(args.ranks, traces.ranks), Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     for rank in ranks:
@@ -122,17 +121,6 @@ def _torchrun(cluster: Cluster | None, devices: int) -> str:
     hosts = Counter(device.host for device in cluster.devices[:devices]) if cluster else Counter()
     even = hosts.total() == devices and len(set(hosts.values())) == 1
     return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
-
-
-def _predicted_s(
-    profile: Profile, cluster: Cluster | None, plan: Plan, settings: argparse.Namespace | None
-) -> float | None:
-    """Seconds of a step on the cluster of the plan's command; None where it records none."""
-    from simulator.run import step_report
-
-    if cluster is None or settings is None:
-        return None
-    return step_report(profile, cluster, plan, runtime=_options.read_runtime(settings, profile)).step_s
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:

@@ -6,8 +6,6 @@ The plan can be simulated (simulate --plan), explained (explain), edited by hand
 from __future__ import annotations
 
 import argparse
-import shlex
-from dataclasses import replace
 
 from simulator import files
 from simulator.cli import _effects, _options, _printing, _strategy
@@ -39,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
     _effects.check_schedule(args, plan)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args, profile))
-    files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), args.output)
+    _options.write_plan(plan, args.output, args)
     if args.hgr:
         from partitioners._hypergraphs.hmetis import to_hgr
         from partitioners._hypergraphs.hypergraph import build, exact_grid

@@ -67,7 +67,6 @@ def _of_started(args: argparse.Namespace) -> None:
     if args.plan or args.strategy:
         raise InputError("--launch and --config say the plan; leave --plan and --strategy out")
     _started_run.check_options(args)
-    args.model = args.profile
     planned = _started_run.planned(args)
     unread = (f"not counted: {each}" for each in planned.started.unread)
     say(planned.started.described(), *unread, stream=sys.stderr)
@@ -85,7 +84,7 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
     done = simulate(profile, cluster, plan, runtime=runtime, noise=noise) if args.trace_out else None
     report = done.report if done else step_report(profile, cluster, plan, runtime=runtime, noise=noise)
     if args.plan_out:
-        files.write_plan(plan, args.plan_out)
+        _options.write_plan(plan, args.plan_out, args)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
     notes = [*_printing.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
