@@ -20,6 +20,8 @@ Name = TypeVar("Name")
 Value = TypeVar("Value")
 SHOWN = 40
 """Characters of a wrong value that a complaint repeats."""
+INPUT = "[NAME=]SHAPE[:VOCABULARY]"
+"""One argument of a network's forward."""
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -128,6 +130,15 @@ def shape(text: str) -> tuple[int, ...]:
     if not all(side.isdecimal() and len(side) <= 18 and int(side) > 0 for side in sides):
         raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a shape; write positive sides joined by x, e.g. 3x224x224")
     return tuple(map(int, sides))
+
+
+def network_input(text: str) -> tuple[str, tuple[int, ...], int | None]:
+    """(name, sides of a sample, vocabulary) as INPUT writes them; "" is by position, None are real numbers."""
+    name, _, rest = text.rpartition("=")
+    sides, _, vocabulary = rest.partition(":")
+    if name and not name.isidentifier():
+        raise ArgumentTypeError(f"{text!r} is not {INPUT}; write e.g. pixels=3x224x224, or input_ids=128:50257")
+    return name, shape(sides), count(vocabulary) if vocabulary else None
 
 
 def duration(text: str) -> float:

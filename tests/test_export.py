@@ -23,6 +23,18 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked_python")
 
 MODEL = ("--model", "traces.zoo.networks:vgg_digits", "--input-shape", "1x8x8")
+TWO_INPUTS = """
+import torch
+
+
+class Two(torch.nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.embedding, self.head = torch.nn.Embedding(7, 8), torch.nn.Linear(32 + 4 * 8, num_classes)
+
+    def forward(self, data, codes):
+        return self.head(torch.cat([data, self.embedding(codes).flatten(1)], 1))
+"""
 CLUSTER = ("--cluster", "cpu-1g", "--devices", "2")
 
 
@@ -58,8 +70,19 @@ def gradients_of_one_device(script: Path) -> dict[str, Any]:
     module = loaded(script)
     model = module.built()
     data, numbers = module.batch(0)
-    module.loss_of(model(data), numbers).backward()
+    module.loss_of(model(*data), numbers).backward()
     return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def trained(script: Path, *options: str) -> str:
+    """What a script prints that two processes run."""
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    completed = subprocess.run(
+        [*launch, *options], capture_output=True, text=True, timeout=600, env=environment, cwd=script.parent
+    )
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    return completed.stdout
 
 
 @pytest.mark.parametrize(
@@ -78,27 +101,15 @@ def test_a_script_trains_with_one_devices_gradients(
     command = ("export", path, "--to", runtime, *MODEL, "--output", script)
     capsys.readouterr()
     assert shardscope(*command) == 0
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
-    completed = subprocess.run(
-        [*launch, "--steps", "2", "--gradients", str(gradients)],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=environment,
-        cwd=tmp_path,
-    )
-    assert completed.returncode == 0, completed.stderr[-2000:]
-    lines = re.findall(
-        r"^step (\d): loss ([\d.]+), step time ([\d.]+) ms, predicted ([\d.]+) ms$", completed.stdout, re.M
-    )
+    printed = trained(script, "--steps", "2", "--gradients", str(gradients))
+    lines = re.findall(r"^step (\d): loss ([\d.]+), step time ([\d.]+) ms, predicted ([\d.]+) ms$", printed, re.M)
     assert [line[0] for line in lines] == ["0", "1"] and all(float(line[2]) > 0 for line in lines)
     module = loaded(script)
     assert float(lines[0][1]) == pytest.approx(
-        module.loss_of(module.built()(module.batch(0)[0]), module.batch(0)[1]).item(), rel=1e-3
+        module.loss_of(module.built()(*module.batch(0)[0]), module.batch(0)[1]).item(), rel=1e-3
     )
     log = tmp_path / "train.log"
-    log.write_text(completed.stdout)
+    log.write_text(printed)
     compared = report(capsys, "check", log, path)
     assert compared["recorded_steps_s"] == pytest.approx([1e-3 * float(line[2]) for line in lines])
     assert compared["predicted_s"] == pytest.approx(1e-3 * float(lines[0][3]), rel=1e-3)
@@ -109,6 +120,23 @@ def test_a_script_trains_with_one_devices_gradients(
     assert set(actual) == set(expected)
     for name, gradient in expected.items():
         torch.testing.assert_close(actual[name], gradient, rtol=1e-4, atol=1e-6)
+
+
+def test_a_script_has_all_inputs_and_the_classes_of_the_capture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "nets.py").write_text(TWO_INPUTS)
+    command = "python -m traces.capture nets:Two --batch-size 8 --input 32 --input=codes=4:7 --classes 5"
+    profile = replace(files.read_profile("vgg_digits"), model="nets:Two", command=command)
+    files.write_profile(profile, tmp_path / "two.json")
+    made = (*CLUSTER, "--strategy", "data", "--batch-size", "16", "--output", tmp_path / "plan.json")
+    assert shardscope("partition", tmp_path / "two.json", *made) == 0
+    export = ("export", tmp_path / "plan.json", "--to", "ddp", "--output", tmp_path / "train.py")
+    capsys.readouterr()
+    assert shardscope(*export, "--input-shape", "32") == 2
+    assert "captured with --input 32 --input codes=4:7 --classes 5; leave it out" in capsys.readouterr().err
+    assert shardscope(*export) == 0
+    assert "step 0: loss " in trained(tmp_path / "train.py", "--steps", "1")
 
 
 def test_a_script_says_what_is_not_as_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +238,7 @@ def test_model_and_input_are_those_of_the_capture(tmp_path: Path) -> None:
     assert shardscope(*command) == 0
     assert shardscope("export", tmp_path / "plan.json", "--to", "ddp", "--output", tmp_path / "train.py") == 0
     text = (tmp_path / "train.py").read_text()
-    assert "MODEL = 'mine:net'\nINPUT_SHAPE, VOCABULARY = (64,), 11\n" in text
+    assert "MODEL, ARGUMENTS = 'mine:net', {}\nINPUTS = [('', (64,), 11)]  #" in text
 
 
 @pytest.mark.parametrize("recomputation", ["none", "selective", "full"])

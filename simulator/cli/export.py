@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _options, _printing
+from simulator.cli import _effects, _options, _printing
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
-from simulator.one_line_parser import count, option, shape, whole
+from simulator.one_line_parser import count, network_input, option, shape, whole
 from simulator.terminal import say
 
 if TYPE_CHECKING:
@@ -127,17 +127,24 @@ def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:
     """The model and its input: as asked for, otherwise as the profile's capture had them. Raises InputError."""
     from simulator.exports.script import TrainedModel
 
-    words = input_words(profile.command)
-    captured = dict(zip(words[::2], words[1::2], strict=True))
     model = args.model or (profile.model if ":" in profile.model else None)
     if model is None or ":" not in model:
         raise InputError(f"model is {model or profile.model}: name what makes it, --model package.module:callable")
     _check_callable(model)
-    if args.input_shape is None and "--input-shape" not in captured:
+    words = input_words(profile.command)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    captured = dict(pairs)
+    inputs = [network_input(value) for name, value in pairs if name == "--input"]
+    if sides := captured.get("--input-shape"):
+        inputs = [("", shape(sides), int(captured.get("--vocabulary", 0)) or None)]
+    if not (inputs or args.input_shape):
         raise InputError(f"model {model}: its input is unknown; say it, e.g. --input-shape 3x224x224")
-    sides = args.input_shape or shape(captured["--input-shape"])
-    vocabulary = args.vocabulary or (int(captured["--vocabulary"]) if "--vocabulary" in captured else None)
-    return TrainedModel(name=model, input_shape=sides, vocabulary=vocabulary)
+    name, sides_known, vocabulary = inputs[0] if inputs else ("", args.input_shape, None)
+    asked = (name, args.input_shape or sides_known, args.vocabulary or vocabulary)
+    if inputs and inputs != [asked]:
+        by_hand = _effects.typed(args) & {"input_shape", "vocabulary"}
+        _effects.refuse(by_hand, f"the profile was captured with {shlex.join(words)}; leave it out")
+    return TrainedModel(name=model, classes=int(captured.get("--classes", 0)) or None, inputs=inputs or [asked])
 
 
 def _check_callable(model: str) -> None:

@@ -26,10 +26,10 @@ def train(options, rank, device):
         data, numbers = batch(step)
         start, total = now(device), 0.0
         optimizer.zero_grad()
-        for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
-            own, targets = samples.split(SHARES)[rank].to(device), targets.split(SHARES)[rank]
+        for part, (*samples, targets) in enumerate(zip(*(each.chunk(MICROBATCHES) for each in (*data, numbers)))):
+            own, named = arguments([each.split(SHARES)[rank].to(device) for each in samples])
             with nullcontext() if part + 1 == MICROBATCHES else trained.no_sync():
-                loss = loss_of(trained(own), targets) * weight / MICROBATCHES
+                loss = loss_of(trained(*own, **named), targets.split(SHARES)[rank]) * weight / MICROBATCHES
                 loss.backward()
             total += loss.detach() / RANKS
         if options.gradients and step == 0:

@@ -35,10 +35,10 @@ def train(options, rank, device):
         data, numbers = batch(step)
         start, total = now(device), 0.0
         optimizer.zero_grad()
-        for part, (samples, targets) in enumerate(zip(data.chunk(MICROBATCHES), numbers.chunk(MICROBATCHES))):
+        for part, (*samples, targets) in enumerate(zip(*(each.chunk(MICROBATCHES) for each in (*data, numbers)))):
             trained.set_requires_gradient_sync(part + 1 == MICROBATCHES)
-            own, targets = samples.chunk(RANKS)[rank].to(device), targets.chunk(RANKS)[rank]
-            loss = loss_of(trained(own), targets) / MICROBATCHES
+            own, named = arguments([each.chunk(RANKS)[rank].to(device) for each in samples])
+            loss = loss_of(trained(*own, **named), targets.chunk(RANKS)[rank]) / MICROBATCHES
             loss.backward()
             total += loss.detach() / RANKS
         if options.gradients and step == 0:

@@ -27,8 +27,9 @@ def train(options, rank, device):
     model = built().to(device)
     for name in STARTS:  # what a stage receives is a leaf, which autograd does not let layers overwrite
         model.get_submodule(name).inplace = False
-    example = batch(0)[0][: BATCH_SIZE // MICROBATCHES].to(device)
-    parts = pipeline(model, mb_args=(example,), split_spec={name: SplitPoint.BEGINNING for name in STARTS})
+    example, named = arguments([each[: BATCH_SIZE // MICROBATCHES].to(device) for each in batch(0)[0]])
+    cuts = {name: SplitPoint.BEGINNING for name in STARTS}
+    parts = pipeline(model, mb_args=tuple(example), mb_kwargs=named, split_spec=cuts)
     own = [parts.build_stage(number, device) for number, home in enumerate(HOMES) if home == rank]
     kind = get_schedule_class(SCHEDULE)
     several = issubclass(kind, PipelineScheduleMulti)
@@ -40,9 +41,9 @@ def train(options, rank, device):
         start, losses = now(device), []
         if optimizer:
             optimizer.zero_grad()
-        first = (data.to(device),) if HOMES[0] == rank else ()
+        first, named = arguments([each.to(device) for each in data]) if HOMES[0] == rank else ((), {})
         last = {"target": numbers.to(device), "losses": losses} if HOMES[-1] == rank else {}
-        schedule.step(*first, **last)
+        schedule.step(*first, **named, **last)
         if options.gradients and step == 0:
             torch.save({name: p.grad for name, p in parameters.items()}, f"{options.gradients}.{rank}.pt")
         if optimizer:

@@ -12,11 +12,14 @@ from simulator.plan import Plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """What a script trains: `package.module:callable`, and the shape of one sample; integers below `vocabulary`."""
+    """What a script trains: `package.module:callable`, how many classes it is told, and what it reads.
+
+    inputs: as `network_input` has each.
+    """
 
     name: str
-    input_shape: tuple[int, ...]
-    vocabulary: int | None
+    classes: int | None
+    inputs: Sequence[tuple[str, tuple[int, ...], int | None]]
 
 
 _OPTIMIZERS = {
@@ -44,8 +47,8 @@ import torch.distributed as dist
 from torch.nn import functional
 {imports}
 
-MODEL = {model!r}
-INPUT_SHAPE, VOCABULARY = {input_shape!r}, {vocabulary!r}
+MODEL, ARGUMENTS = {model!r}, {arguments!r}
+INPUTS = {inputs!r}  # (name, "" by position; shape; what its integers are below, None: real numbers)
 RANKS, MICROBATCHES = {ranks}, {microbatches}
 BATCH_SIZE = {batch_size}  # samples of a step, all processes together
 PREDICTED_S = {predicted_s!r}  # of a step, by shardscope; None: the plan does not say for which cluster
@@ -56,16 +59,25 @@ def built():
     """The network, the same in every process."""
     module, _, name = MODEL.partition(":")
     torch.manual_seed(0)
-    return operator.attrgetter(name)(importlib.import_module(module))()
+    return operator.attrgetter(name)(importlib.import_module(module))(**ARGUMENTS)
 
 
 def batch(step):
-    """The samples of a step and their classes; put your data here. Every process draws all and takes its own."""
+    """The inputs of a step and their classes; put your data here. Every process draws all and takes its own."""
     generator = torch.Generator().manual_seed(step)
-    shape = (BATCH_SIZE, *INPUT_SHAPE)
-    data = torch.randn(shape, generator=generator) if VOCABULARY is None else torch.randint(
-        VOCABULARY, shape, generator=generator)
+    shapes = [((BATCH_SIZE, *sides), vocabulary) for _, sides, vocabulary in INPUTS]
+    data = [
+        torch.randn(shape, generator=generator) if vocabulary is None else torch.randint(
+            vocabulary, shape, generator=generator)
+        for shape, vocabulary in shapes
+    ]
     return data, torch.rand(BATCH_SIZE, 1, generator=generator)
+
+
+def arguments(data):
+    """The inputs as the network takes them: by position, and by name."""
+    named = [(name, each) for (name, _, _), each in zip(INPUTS, data)]
+    return [each for name, each in named if not name], {{name: each for name, each in named if name}}
 
 
 def loss_of(output, numbers):
@@ -144,8 +156,8 @@ def script(
         file_name=file_name,
         limits=lines,
         model=model.name,
-        input_shape=model.input_shape,
-        vocabulary=model.vocabulary,
+        arguments={} if model.classes is None else {"num_classes": model.classes},
+        inputs=model.inputs,
         ranks=shape.devices,
         torchrun=torchrun,
         batch_size=plan.batch_size,

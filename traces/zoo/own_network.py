@@ -22,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from simulator.errors import InputError, MissingExtraError
-from simulator.one_line_parser import OneLineParser, count, shape
+from simulator.one_line_parser import INPUT, OneLineParser, count, network_input, shape
 
-INPUT = "[NAME=]SHAPE[:VOCABULARY]"
 PREFIX = "hf:"
 """Of the names of Hugging Face's networks."""
 LONGEST, LONGEST_TINY, BLOCKS_TINY = 512, 64, 2
@@ -47,13 +46,8 @@ def add_input_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _input(text: str) -> NetworkInput:
-    name, _, rest = text.rpartition("=")
-    sides, _, vocabulary = rest.partition(":")
-    if name and not name.isidentifier():
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {INPUT}; write e.g. pixels=3x224x224, or input_ids=128:50257"
-        )
-    return NetworkInput(name=name, shape=shape(sides), vocabulary=count(vocabulary) if vocabulary else None)
+    name, sides, vocabulary = network_input(text)
+    return NetworkInput(name=name, shape=sides, vocabulary=vocabulary)
 
 
 def parts_of_reference(text: str) -> dict[str, Any]:
