@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.holdout import left_out_errors, two_parameter_errors
 from simulator.curve import Curve
-from simulator.errors import InputError
-from traces.imports.nccl_tests import collective_curves, read_nccl_log
+from simulator.errors import InputError, UnknownNameError
+from traces.imports._imported import ImportOptions
+from traces.imports.nccl_tests import read, read_nccl_log
 
 HEAD = """# nThread 1 nGpus 2
 #   Rank  0 Pid  1 on node device  0 [0x00] A100
@@ -31,13 +32,60 @@ def written(path: Path, *, root: str = "", prefix: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize(("root", "prefix"), [("", ""), ("-1", ""), ("", "[1,0]<stdout>:")])
+@pytest.mark.parametrize(("root", "prefix"), [("", ""), ("-1", ""), ("", "[1,0]<stdout>:"), ("", " 0: ")])
 def test_a_log_is_read_as_a_curve(tmp_path: Path, root: str, prefix: str) -> None:
     log = read_nccl_log(written(tmp_path / "x.log", root=root, prefix=prefix))
     assert log.devices == 2
     assert log.curve.points == ((1024.0, pytest.approx(10e-6)), (4096.0, pytest.approx(40e-6)))
     assert log.curve.seconds(2048) == pytest.approx(20e-6)
-    assert collective_curves([tmp_path / "x.log"]) == {2: log.curve}
+    assert read([tmp_path / "x.log"], ImportOptions()).collectives == {"all_reduce": {2: log.curve}}
+
+
+@pytest.mark.parametrize(
+    ("line", "model", "name", "devices_per_size"),
+    [
+        ("", "", "all_reduce", 1),
+        ("", "all_gather", "all_gather", 1),
+        ("# Collective test starting: reduce_scatter_perf", "", "reduce_scatter", 1),
+        ("srun ./build/all_gather_perf -b 8 -e 8G", "all_gather", "all_gather", 1),
+        ("# Collective test starting: alltoall_perf", "", "all_to_all", 2),  # whose size is what one device sends
+    ],
+)
+def test_a_log_says_its_collective(tmp_path: Path, line: str, model: str, name: str, devices_per_size: int) -> None:
+    path = written(tmp_path / "x.log")
+    path.write_text(line + "\n" + path.read_text())
+    (curve,) = read([path], ImportOptions(model=model)).collectives[name].values()
+    assert [size for size, _ in curve.points] == [1024.0 * devices_per_size, 4096.0 * devices_per_size]
+
+
+def test_ranks_that_a_log_does_not_list_are_said(tmp_path: Path) -> None:
+    path = written(tmp_path / "x.log")
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if "Rank" not in line))
+    with pytest.raises(InputError, match=r"x.log: it has no line '# Rank 0 "):
+        read([path], ImportOptions())
+    assert read_nccl_log(path, 16).devices == 16
+    with pytest.raises(InputError, match=r"ranks is 16: .*y.log has 2; leave it out"):
+        read_nccl_log(written(tmp_path / "y.log"), 16)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "options", "message"),
+    [
+        ("", "", ImportOptions(), "x.log: all_reduce over 2 devices is in .*y.log too; give one of them"),
+        ("#   Rank  1 ", "# Rnk  1 ", ImportOptions(), "x.log: ranks is 1: curves are of at least 2 devices"),
+        ("10.0", "60.0", ImportOptions(), "x.log: points is 4e-05 s at 4096 bytes: more bytes do not take less time"),
+        ("4096  ", "1024  ", ImportOptions(), "x.log, line 7: size 1024 again; give each table in a file of its own"),
+        ("# nThread", "# all_gather_perf", ImportOptions(model="reduce"), "model is reduce: .*x.log is of all_gather"),
+        ("# nThread", "# sendrecv_perf", ImportOptions(), "x.log: unknown measured collective 'sendrecv'"),
+    ],
+)
+def test_a_log_that_is_no_curve_is_named(
+    tmp_path: Path, old: str, new: str, options: ImportOptions, message: str
+) -> None:
+    other, path = written(tmp_path / "y.log"), written(tmp_path / "x.log")
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises((InputError, UnknownNameError), match=message):
+        read([other, path], options)
 
 
 def test_wrong_logs_are_refused(tmp_path: Path) -> None:

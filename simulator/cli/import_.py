@@ -23,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "files of one measurement: torch.profiler's JSON, graph.txt, logs of nccl-tests or tables of layers"
     option(parser, "files TRACE", text, nargs="+")
     option(parser, "--output FILE", "profile to write (JSON)")
-    option(parser, "--model M", "a network of the zoo or package.module:callable, where a trace needs it")
+    text = "a network of the zoo or package.module:callable, where a trace needs it; of logs of nccl-tests that do not "
+    option(parser, "--model M", text + "say it the collective, e.g. all_gather (default all_reduce)")
     option(parser, "--batch-size B[,B]", "samples per step, where the files do not say it", counts, default=())
     option(parser, "--input-shape CxHxW", "one sample's shape, for package.module:callable", shape)
     option(parser, "--classes N", "num_classes for package.module:callable", count)
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "--json", "print what was written as JSON instead")
     option(parser, "--force", "accept layers that do not add up to the step")
     curves = parser.add_argument_group("collectives, where the files hold some")
+    option(curves, "--ranks N", "how many devices met, where a log of nccl-tests does not list them", count)
     option(curves, "--cluster C", "file or preset that gets their times as measured curves")
     option(curves, "--cluster-output FILE", "cluster to write (YAML)")
 
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> None:
         dtype=args.dtype,
         device=args.device or "",
         force=args.force,
+        ranks=args.ranks,
         command="shardscope " + shlex.join(sys.argv[1:]) if sys.argv[1:2] == ["import"] else "",
     )
     imported, written = import_files(args.files, options), dict[str, str]()

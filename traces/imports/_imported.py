@@ -22,7 +22,7 @@ class ImportOptions:
 
     model: a name in the zoo or package.module:callable, whose input_shape, classes and vocabulary are as in
     `traces.zoo.networks.load`; for formats that hold the network's structure, the profile's name. force: accept layers
-    that do not add up to the step.
+    that do not add up to the step. ranks: of a log that does not list them.
     """
 
     model: str = ""
@@ -33,6 +33,7 @@ class ImportOptions:
     dtype: str | None = None
     device: str = ""
     force: bool = False
+    ranks: int | None = None
     command: str = ""
 
     def batch_size(self, file: int, files: int) -> int | None:

@@ -4,28 +4,35 @@
             1024           256     float     sum    34.66    0.03    0.06    N/A    34.47    0.03    0.06    N/A
 
 Sizes are in bytes, times in microseconds, out-of-place first. Every line may carry a launcher's prefix, such as
-"[1,0]<stdout>:". The number of devices is that of the "Rank" lines at the top.
+"[1,0]<stdout>:" or srun's "0: ". The number of devices is that of the "Rank" lines at the top; which collective it is
+says "Collective test starting: all_gather_perf", or the command line, where the log holds it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from simulator.cluster import MEASURED_COLLECTIVES
 from simulator.curve import Curve
-from simulator.errors import InputError
+from simulator.errors import InputError, UnknownNameError, require
 from traces.imports._imported import Imported, ImportOptions, read_text, shown
 
-_PREFIX = re.compile(r"^\[[\d,]+\]<std(out|err)>:")
+_PREFIX = re.compile(r"^(\[[\d,]+\]<std(out|err)>:|\s*\d+: ?)")
+_PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One run: a collective over so many devices, and how long it took by size (bytes -> seconds, out of place)."""
+    """One run: a collective over so many devices, and how long it took by size (bytes -> seconds, out of place).
 
+    collective: in MEASURED_COLLECTIVES where we know it; "" where the log does not say.
+    """
+
+    collective: str
     devices: int
     curve: Curve
 
@@ -36,22 +43,44 @@ def recognises(head: str, path: Path) -> bool:
 
 
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
-    """The curves of the logs of one collective, which --model names where the logs do not (all_reduce otherwise)."""
-    curves = collective_curves(paths)
-    lines = (
-        f"{options.model or 'all_reduce'} over {devices}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B"
-        for devices, curve in curves.items()
-    )
-    return Imported(profile=None, collectives={options.model or "all_reduce": curves}, remarks=tuple(lines))
+    """The curves of logs; options.model names the collective where they do not (otherwise all_reduce)."""
+    found: dict[tuple[str, int], tuple[Path, Curve]] = {}
+    for path in paths:
+        log = read_nccl_log(path, options.ranks)
+        name, size = log.collective or options.model or "all_reduce", log.devices
+        if name not in MEASURED_COLLECTIVES:
+            raise UnknownNameError(f"{path}: {UnknownNameError.of('measured collective', name, MEASURED_COLLECTIVES)}")
+        require(options.model in ("", name), "model", options.model, f"{path} is of {name}; leave it out")
+        require(size > 1, f"{path}: ranks", size, "curves are of at least 2 devices")
+        log.curve.require_rising(str(path))
+        if (name, size) in found:
+            raise InputError(f"{path}: {name} over {size} devices is in {found[name, size][0]} too; give one of them")
+        found[name, size] = path, _of_all(log.curve, size) if name == "all_to_all" else log.curve
+    curves, lines = dict[str, dict[int, Curve]](), list[str]()
+    for (name, size), (_, curve) in sorted(found.items()):
+        curves.setdefault(name, {})[size] = curve
+        lines.append(f"{name} over {size}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B")
+    return Imported(profile=None, collectives=curves, remarks=tuple(lines))
 
 
-def read_nccl_log(path: str | Path) -> Log:
-    """The run in a log of nccl-tests. Raises InputError when it holds no table or a line cannot be read."""
+def _of_all(curve: Curve, devices: int) -> Curve:
+    """An all-to-all by what all devices send together, as clusters have it; nccl-tests counts what each sends."""
+    return Curve(points=tuple((size * devices, seconds) for size, seconds in curve.points))
+
+
+def read_nccl_log(path: str | Path, ranks: int | None = None) -> Log:
+    """The run in a log of nccl-tests. ranks: where it lacks them. Raises InputError when it holds no table or a line
+    cannot be read."""
     lines = [_PREFIX.sub("", line) for line in read_text(Path(path)).splitlines()]
-    devices = sum(bool(_RANK.match(line)) for line in lines)
+    counted = sum(bool(_RANK.match(line)) for line in lines)
+    program = next((found[1] for line in lines if (found := _PROGRAM.search(line))), "")
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
-    if header is None or not devices:
-        raise InputError(f"{path}: no table with a header 'size count ...' and no ranks; give a log of nccl-tests")
+    if header is None:
+        raise InputError(f"{path}: no table with a header 'size count ...'; give a log of nccl-tests")
+    devices = counted or ranks
+    if not devices:
+        raise InputError(f"{path}: it has no line '# Rank 0 ...', so over how many devices? say it with --ranks")
+    require(ranks in (None, devices), "ranks", ranks, f"{path} has {devices}; leave it out")
     if "time" not in header:
         raise InputError(f"{path}: its table has no column 'time'; give a log of nccl-tests")
     time = header.index("time")
@@ -67,13 +96,10 @@ def read_nccl_log(path: str | Path) -> Log:
                 ) from None
             if not (0 < size < 1e18 and 0 < seconds < 1e9):
                 raise InputError(f"{path}, line {number}: {shown(line.strip())}: size and time are positive")
+            if size in points:
+                raise InputError(f"{path}, line {number}: size {cells[0]} again; give each table in a file of its own")
             points[size] = seconds
     if len(points) < 2:
         raise InputError(f"{path}: it has {len(points)} sizes: a curve needs at least 2; give the log whole")
-    return Log(devices=devices, curve=Curve(points=tuple(sorted(points.items()))))
-
-
-def collective_curves(paths: Iterable[str | Path]) -> Mapping[int, Curve]:
-    """The curves of several logs by number of devices, as `Cluster.collectives` takes them under a name."""
-    logs = [read_nccl_log(path) for path in paths]
-    return {log.devices: log.curve for log in sorted(logs, key=lambda log: log.devices)}
+    collective = program.replace("alltoall", "all_to_all")
+    return Log(collective=collective, devices=devices, curve=Curve(points=tuple(sorted(points.items()))))
