@@ -49,6 +49,8 @@ def run(args):
     "traces/imports/notes.py": """
 from traces.imports._imported import Imported
 
+OPTIONS = ()
+
 def recognises(head, path):
     return head.startswith("notes of")
 

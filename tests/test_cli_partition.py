@@ -78,6 +78,7 @@ def test_what_writes_a_plan_records_how(made: list[str], tmp_path: Path, capsys:
     step_s = report(capsys, "explain", plan)["report"]["step_s"]
     assert report(capsys, "simulate", "resnet50_v100", *on, "--plan", plan)["step_s"] == step_s < 1
     assert report(capsys, "explain", plan, *on)["report"]["step_s"] == step_s
+    assert report(capsys, "--timeout", "10min", "explain", plan)["report"]["step_s"] == step_s
     script, traces = tmp_path / "train.py", tmp_path / "traces"
     assert main(["export", plan, "--to", "chakra", "--output", str(traces), "--ranks", "0"]) == 0
     if made[0] != "search":  # which may find what DDP cannot run

@@ -79,6 +79,24 @@ def test_the_command_writes_a_profile_and_a_clusters_curves(
     assert "it holds no layers" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("file", "options", "refused"),
+    [
+        ("table.csv", "--batch-size 8 --input-shape 3x3x3 --classes 3 --force", "--classes, --force, --input-shape: "),
+        ("table.csv", "--batch-size 8 --ranks 2", "--ranks: does not count for "),
+        ("pipedream/vgg16.txt", "--batch-size 128 --dtype bfloat16", "--dtype: "),
+        ("nccl/nccl_8.log", "--batch-size 4 --device foo", "--batch-size, --device: does not count for "),
+    ],
+)
+def test_options_that_a_format_does_not_read_are_refused(
+    file: str, options: str, refused: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _table(tmp_path, HEAD, "a,linear,8,1ms,1ms") if file == "table.csv" else shared_data / file
+    words = ["import", str(path), *options.split(), "--output", str(tmp_path / "p.json")]
+    assert main(words) == 2
+    assert f"shardscope: {refused}" in (error := capsys.readouterr().err) and error.endswith("; leave it out\n")
+
+
 # Longest common subsequences.
 
 
@@ -146,6 +164,8 @@ def test_tables_at_several_batch_sizes_are_one_profile_with_points(tmp_path: Pat
     profile = import_files([half, whole], ImportOptions(batch_sizes=(4, 8), dtype="bfloat16")).profile
     assert profile is not None and (profile.batch_size, profile.layers[0].output_bytes) == (8, 8 * 8 * 2)
     assert [(point.batch_size, point.forward_s) for point in profile.layers[1].scaling] == [(4, 0.0008)]
+    with pytest.raises(InputError, match=r"table.csv: 2 tables need as many sizes; say all, e.g. --batch-size"):
+        import_files([half, whole], ImportOptions(batch_sizes=(8,)))
     other = _table(tmp_path, HEAD, "c,linear,8,1ms,1ms", name="other.csv")
     with pytest.raises(InputError, match="not of the same layers"):
         import_files([other, whole], ImportOptions(batch_sizes=(4, 8)))

@@ -21,9 +21,9 @@ OF_GRADIENTS = (
 
 
 def typed(args: argparse.Namespace) -> frozenset[str]:
-    """The options that stand on the command line, e.g. {"batch_size"}."""
+    """The options that stand on the command line, e.g. {"batch_size"}, but for the --timeout before every command."""
     words = [word.partition("=")[0] for word in getattr(args, "argv", ()) if word.startswith("--")]
-    return frozenset(word.removeprefix("--").replace("-", "_") for word in words)
+    return frozenset(word.removeprefix("--").replace("-", "_") for word in words) - {"timeout"}
 
 
 def spelled(names: Iterable[str]) -> str:

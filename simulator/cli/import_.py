@@ -10,9 +10,10 @@ import argparse
 import shlex
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from simulator import files
-from simulator.cli import _printing
+from simulator.cli import _effects, _printing
 from simulator.errors import InputError
 from simulator.network import catalogue
 from simulator.one_line_parser import count, counts, option, shape
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from traces.imports._imported import ImportOptions
-    from traces.imports._registry import import_files
+    from traces.imports._registry import import_files, recognised
 
     if not (args.output or args.cluster_output):
         raise InputError(
@@ -51,6 +52,9 @@ def run(args: argparse.Namespace) -> None:
         raise InputError(
             "cluster: --cluster names the cluster that gets the curves, --cluster-output the file to write"
         )
+    of_all = {"output", "json", "cluster", "cluster_output"}
+    read = recognised(Path(args.files[0])).OPTIONS
+    _effects.refuse(_effects.typed(args) - {*of_all, *read}, f"does not count for {args.files[0]}; leave it out")
     options = ImportOptions(
         model=args.model or "",
         batch_sizes=args.batch_size,

@@ -1,7 +1,7 @@
 """The formats that can be imported: every file of this folder that does not begin with "_" is one.
 
 It exposes `recognises(head, path) -> bool`, which decides by the first characters of a file, unpacked, and
-`read(paths, options) -> Imported`.
+`read(paths, options) -> Imported`; OPTIONS are those of `shardscope import` that it reads.
 """
 
 from __future__ import annotations

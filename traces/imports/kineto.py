@@ -10,6 +10,8 @@ from pathlib import Path
 
 from traces.imports._imported import Imported, ImportOptions
 
+OPTIONS = ("model", "batch_size", "input_shape", "classes", "vocabulary", "dtype", "device", "force")
+
 
 def recognises(head: str, path: Path) -> bool:
     """A trace of events, with the keys that torch.profiler writes before them or an event at once."""

@@ -20,6 +20,7 @@ from simulator.curve import Curve
 from simulator.errors import InputError, UnknownNameError, require
 from traces.imports._imported import Imported, ImportOptions, read_text, shown
 
+OPTIONS = ("model", "ranks")
 _PREFIX = re.compile(r"^(\[[\d,]+\]<std(out|err)>:|\s*\d+: ?)")
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _RANK = re.compile(r"#\s+Rank\s+\d+\s")

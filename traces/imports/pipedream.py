@@ -29,6 +29,7 @@ from traces.imports._imported import Imported, ImportOptions
 Pair = tuple[int, int]
 Shape = tuple[int, int, int]
 
+OPTIONS = ("model", "batch_size", "device")
 ELEMENT_BYTES = 4
 LONGEST_DESCRIPTION = 10_000
 """Characters of a call that is parsed."""

@@ -26,6 +26,7 @@ from simulator.units import parse_bytes, parse_time
 from simulator.workload import DTYPE_BYTES, SUMMING_KINDS, Profile, ScalingPoint
 from traces.imports._imported import Imported, ImportOptions
 
+OPTIONS = ("model", "batch_size", "dtype", "device")
 REQUIRED = ("name", "kind", "output_shape", "forward_s", "backward_s")
 GEOMETRY = ("kernel", "stride", "padding", "dilation", "groups")
 TRAINING_DATA = "-"
@@ -41,6 +42,9 @@ def recognises(head: str, path: Path) -> bool:
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The profile of a table; of tables at several batch sizes the largest, with points of the others."""
     sizes = [options.stated_batch_size(path, number, len(paths)) for number, path in enumerate(paths)]
+    twice = next((path for number, path in enumerate(paths) if sizes[number] in sizes[:number]), None)
+    if twice is not None:
+        raise InputError(f"{twice}: {len(paths)} tables need as many sizes; say all, e.g. --batch-size 16,32")
     tables = [_profile(path, size, options) for path, size in zip(paths, sizes, strict=True)]
     *smaller, largest = sorted(tables, key=lambda profile: profile.batch_size)
     if any(other.index.keys() != largest.index.keys() for other in smaller):
