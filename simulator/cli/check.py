@@ -13,7 +13,7 @@ A folder of traces of torch.profiler, one per rank of one step, is put on one cl
 A trace of one rank is compared with the plan's step by cause: forward, backward, update, communication that nothing
 hides, waiting. Times alone ("412 ms 405 ms", or a log of Megatron-LM or of an exported script) are compared as a whole,
 and for each cause it says how many times longer it alone would have to be. Profile and cluster are those of the command
-that made the plan, as the plan file records it; with --cluster, what this command line says counts instead.
+that made the plan, as the plan file records it, where this command line names no --profile, or --cluster.
 """
 
 from __future__ import annotations

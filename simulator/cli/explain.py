@@ -1,7 +1,7 @@
 """Explain a plan: how layers are sharded, what they communicate, and what would make the step faster.
 
-Profile and cluster are those of the command that made the plan, as the plan file records it; with --cluster,
-what this command line says counts instead.
+Profile and cluster are those of the command that made the plan, as the plan file records it, where this
+command line names no --profile, or --cluster with its overrides.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def recognises(head: str, path: Path) -> bool:
 
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The curves of logs; options.model names the collective where they do not (otherwise all_reduce)."""
-    found: dict[tuple[str, int], tuple[Path, Curve]] = {}
+    sources: dict[tuple[str, int], tuple[Path, Curve]] = {}
     for path in paths:
         log = read_nccl_log(path, options.ranks)
         name, size = log.collective or options.model or "all_reduce", log.devices
@@ -54,11 +54,11 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
         require(options.model in ("", name), "model", options.model, f"{path} is of {name}; leave it out")
         require(size > 1, f"{path}: ranks", size, "curves are of at least 2 devices")
         log.curve.require_rising(str(path))
-        if (name, size) in found:
-            raise InputError(f"{path}: {name} over {size} devices is in {found[name, size][0]} too; give one of them")
-        found[name, size] = path, _of_all(log.curve, size) if name == "all_to_all" else log.curve
+        if (name, size) in sources:
+            raise InputError(f"{path}: {name} over {size} devices is in {sources[name, size][0]} too; give one of them")
+        sources[name, size] = path, _of_all(log.curve, size) if name == "all_to_all" else log.curve
     curves, lines = dict[str, dict[int, Curve]](), list[str]()
-    for (name, size), (_, curve) in sorted(found.items()):
+    for (name, size), (_, curve) in sorted(sources.items()):
         curves.setdefault(name, {})[size] = curve
         lines.append(f"{name} over {size}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B")
     return Imported(profile=None, collectives=curves, remarks=tuple(lines))
@@ -74,7 +74,7 @@ def read_nccl_log(path: str | Path, ranks: int | None = None) -> Log:
     cannot be read."""
     lines = [_PREFIX.sub("", line) for line in read_text(Path(path)).splitlines()]
     counted = sum(bool(_RANK.match(line)) for line in lines)
-    program = next((found[1] for line in lines if (found := _PROGRAM.search(line))), "")
+    program = next((name for line in lines for name in _PROGRAM.findall(line)), "")
     header = next((line.lstrip("# ").split() for line in lines if re.match(r"#\s+size\s+count\s", line)), None)
     if header is None:
         raise InputError(f"{path}: no table with a header 'size count ...'; give a log of nccl-tests")
