@@ -75,8 +75,7 @@ def test_what_writes_a_plan_records_how(made: list[str], tmp_path: Path, capsys:
     plan, on = str(tmp_path / "plan.json"), ["--cluster", "p3-8xlarge", "--devices", "4"]
     assert main([*made, *on, "--plan-out", plan]) == 0
     capsys.readouterr()
-    step_s = report(capsys, "explain", plan)["report"]["step_s"]
-    assert report(capsys, "simulate", "resnet50_v100", *on, "--plan", plan)["step_s"] == step_s < 1
+    step_s = pytest.approx(report(capsys, "simulate", "resnet50_v100", *on, "--plan", plan)["step_s"], rel=1e-9)
     assert report(capsys, "explain", plan, *on)["report"]["step_s"] == step_s
     assert report(capsys, "--timeout", "10min", "explain", plan)["report"]["step_s"] == step_s
     script, traces = tmp_path / "train.py", tmp_path / "traces"
@@ -84,7 +83,7 @@ def test_what_writes_a_plan_records_how(made: list[str], tmp_path: Path, capsys:
     if made[0] != "search":  # which may find what DDP cannot run
         named = ["--model", "mine:net", "--input-shape", "3x224x224"]
         assert main(["export", plan, "--to", "ddp", *named, "--output", str(script)]) == 0
-        assert f"PREDICTED_S = {step_s!r}" in script.read_text()
+        assert float(script.read_text().partition("PREDICTED_S = ")[2].split()[0]) == step_s
 
 
 def test_a_plan_simulated_elsewhere_records_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +92,7 @@ def test_a_plan_simulated_elsewhere_records_where(tmp_path: Path, capsys: pytest
     assert main(["partition", "vgg_digits", *made]) == 0
     capsys.readouterr()
     elsewhere = ["--cluster", "gcp-v100", "--devices", "2", "--plan", first, "--plan-out", second]
-    step_s = report(capsys, "simulate", "vgg_digits", *elsewhere)["step_s"]
+    step_s = pytest.approx(report(capsys, "simulate", "vgg_digits", *elsewhere)["step_s"], rel=1e-9)
     assert report(capsys, "explain", second)["report"]["step_s"] == step_s
     assert report(capsys, "explain", first)["report"]["step_s"] != step_s
 
