@@ -172,6 +172,7 @@ def test_grids_of_other_software_and_sequences(
         simulated = surfaces.simulate(*shlex.split(row["simulate"]))
         assert figures(simulated) == (row["step_s"], row["peak_bytes"], row["fit"]), row["simulate"]
         assert (simulated["interval"]["low_s"], simulated["interval"]["high_s"]) == (row["low_s"], row["high_s"])
+        assert figures(said(capsys, "explain", surfaces.plan)["report"]) == figures(simulated)
 
 
 PROFILES = {

@@ -120,8 +120,12 @@ def add_states(step: argparse._ActionsContainer) -> None:
 
 def read_profile(args: argparse.Namespace) -> Profile:
     """The profile asked for, as `profile_on` reads it."""
-    of_card = {name: getattr(args, name, None) for name in OF_CARD}
-    return profile_on(args.profile, args.cluster, **_given(**of_card))
+    return profile_on(args.profile, args.cluster, **_of_card(args))
+
+
+def _of_card(args: argparse.Namespace) -> dict[str, Any]:
+    """What is asked for of OF_CARD."""
+    return _given(**{name: getattr(args, name, None) for name in OF_CARD})
 
 
 def profile_on(source: str, cluster: str | None, **of_card: Any) -> Profile:
@@ -280,7 +284,7 @@ def made_for(plan: Plan, settings: argparse.Namespace, asked: str | None) -> tup
     if getattr(settings, "launch", None) or getattr(settings, "config", None):
         run = _started_run.planned(settings).simulated
         return profile_on(asked, settings.cluster) if asked else run.profile, run.cluster, run.runtime
-    profile = profile_on(profile_named(plan, asked), settings.cluster)
+    profile = profile_on(profile_named(plan, asked), settings.cluster, **_of_card(settings))
     return profile, read_cluster(settings, plan.synchronisation.collective), read_runtime(settings, profile)
 
 
