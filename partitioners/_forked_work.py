@@ -9,7 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import chain
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -24,7 +24,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class ForkedWork(Generic[Job, Result]):
     """work(job), whoever did it; a context manager, which ends the processes.
 
@@ -36,6 +36,7 @@ class ForkedWork(Generic[Job, Result]):
     work: Callable[[Job], Result]
     upcoming: Callable[[], Iterable[Job]]
     """What may be asked for next, the likeliest first."""
+    _: KW_ONLY
     key: Callable[[Job], Hashable] = lambda job: job
     """Jobs with the same key have the same result."""
     sent: Callable[[Result], Any] = lambda result: result

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import partitioners
     from partitioners._choice_search import best_of_strategy
-    from partitioners._forked_work import ForkedWork
+    from partitioners._forked_work import ForkedWork, usable_cores
     from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
     from simulator.lowering.sharded_model import ShardedModel
     from simulator.run import expected_interval
@@ -83,8 +83,9 @@ def run(args: argparse.Namespace) -> int:
         step, own = _step(name, profile, cluster, args)
         return best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
 
-    longest_first = sorted(names, key=lambda name: "effort" not in partitioners.options(name))
-    with _printing.progress() as progress, ForkedWork(work=judged, upcoming=lambda: longest_first) as ahead:
+    searching = any("effort" in partitioners.options(name) for name in names)  # which tries what the others do
+    processes = 1 if searching else usable_cores()
+    with _printing.progress() as progress, ForkedWork(judged, lambda: names, processes=processes) as ahead:
         for number, name in enumerate(names, start=1):
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
