@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from math import inf
+from math import floor, inf, log
 from typing import Any, NamedTuple
 
 from partitioners import StrategyChoice, choices, make_plan, options
@@ -24,8 +24,10 @@ from simulator.runtime import Runtime
 from simulator.sweep.bounds import Bound, plan_bound
 from simulator.workload import Profile
 
-MOST_SIMULATED = 12
+MOST_SIMULATED = 24
 """Choices of a strategy, where its best is one of several answers."""
+ALIKE = 1.05
+"""Bounds within this ratio do not say which of two choices is faster: the one that is cut less is tried first."""
 
 ChoiceBound = Callable[[StrategyChoice, Cluster], Bound]
 
@@ -45,6 +47,11 @@ class Queued(NamedTuple):
     plan: Plan | None = None
     bounded: int = 0
     """By so many of the bounds that need no plan."""
+
+
+def roughly(bound: Bound, cluster: Cluster) -> float:
+    """The largest power of ALIKE that is no more than the bound of a step."""
+    return float(ALIKE ** floor(log(bound.step_s, ALIKE))) if bound.step_s else 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -220,7 +227,7 @@ def best_choice(
         judged.append(JudgedChoice.of(choice, plan, profile, part, step.runtime))
         return Simulated(judged[-1].report.step_s, judged[-1].report.fits)
 
-    search = ChoiceSearch(profile=profile, runtime=step.runtime, simulate=simulate)
+    search = ChoiceSearch(profile=profile, runtime=step.runtime, simulate=simulate, score=roughly)
     for choice in filter(wanted, choices(name, profile, cluster, step)):
         search.add(choice, cluster)
     search.run(1, lambda: len(judged) < MOST_SIMULATED)

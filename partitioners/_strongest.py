@@ -12,7 +12,7 @@ import numpy as np
 
 import partitioners
 from partitioners import StrategyChoice, choices
-from partitioners._choice_search import MOST_SIMULATED, ChoiceSearch, Simulated
+from partitioners._choice_search import MOST_SIMULATED, ChoiceSearch, Simulated, roughly
 from partitioners._judge.judge import Judge, Verdict
 from partitioners._search.annealing import may_have_stages, with_microbatches
 from simulator.cluster import Cluster
@@ -39,7 +39,7 @@ def simulated(judge: Judge, step: StepSettings, name: str, *, effort: float = 1.
         verdicts.append(verdict)
         return Simulated(verdict.cost, not verdict.excess_bytes)
 
-    search = ChoiceSearch(profile=judge.profile, runtime=judge.runtime, simulate=simulate)
+    search = ChoiceSearch(profile=judge.profile, runtime=judge.runtime, simulate=simulate, score=roughly)
     for choice in choices(name, judge.profile, judge.cluster, step):
         own = {**partitioners.applicable(name, effort=effort), **choice.own}
         search.add(replace(choice, own=own), judge.cluster)

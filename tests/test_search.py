@@ -19,13 +19,15 @@ from plans import planned
 from small_networks import chain, layer, network
 
 import partitioners
+from partitioners import make_plan
+from partitioners._choice_search import best_of_strategy
 from partitioners._plan_search import OBJECTIVES, PlanSearch
 from partitioners._search.annealing import Annealing, Scored
 from simulator import cli, files
 from simulator.cli import search as cli_search
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError
-from simulator.language_models.training_stack import read_stack
+from simulator.language_models.training_stack import read_stack, runtime_of
 from simulator.lowering.schedules import SCHEDULES
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster
@@ -145,6 +147,17 @@ def test_the_best_is_at_least_as_good_as_every_strategy() -> None:
         plan = planned(name, profile, cluster, batch_size=8)
         assert search.best.score <= step_seconds(profile, cluster, plan) * (1 + 1e-12)
     assert search.bound <= search.best.score == step_seconds(profile, cluster, search.best.plan)
+
+
+def test_of_grids_whose_bounds_are_alike_those_that_are_cut_less_come_first() -> None:
+    """A tensor group of 2 in replicas that share parameters, not one of 8, which no bound on compute tells apart."""
+    profile, cluster = files.read_profile("bert_large_v100"), read_cluster("p3-16xlarge")
+    runtime = runtime_of(profile)
+    step = StepSettings(batch_size=8 * cluster.workers, runtime=runtime)
+    best = best_of_strategy("megatron", profile, cluster, step, {})
+    assert best.report.fits and best.choice.own["tensor"] == 2
+    eight = make_plan("megatron", profile, cluster, step, tensor=8, recomputation="full")
+    assert best.report.step_s < 0.7 * step_seconds(profile, cluster, eight, runtime)
 
 
 def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:
