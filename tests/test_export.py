@@ -185,6 +185,10 @@ def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
         *("--global-batch-size 16", "--ddp-bucket-size 1000000", "--nnodes 1 --nproc-per-node 4"),
     ):
         assert argument in text
+    for overlap in (True, False):
+        files.write_plan(replace(made, placements=split, synchronisation=replace(bucket, overlap=overlap)), path)
+        assert shardscope("export", path, "--to", "megatron", "--output", tmp_path / "run.sh") == 0
+        assert ("--overlap-grad-reduce" in (tmp_path / "run.sh").read_text()) == overlap
 
 
 @pytest.mark.parametrize(

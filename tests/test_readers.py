@@ -73,6 +73,8 @@ def test_an_exported_line_reads_back_as_its_grid(
     assert counted(started.card) == counted(card) and started.runtime == runtime and not started.unread
     exchanged = card.experts > 0 or (grid.tensor > 1 and grid.sequence_parallel)
     assert started.overlaps == (overlaps and runtime == "megatron" and exchanged)
+    assert started.overlaps_sums or grid.replicas == 1
+    assert started.overlaps_gathers or grid.zero_stage == 0
 
 
 @pytest.mark.parametrize("name", sorted(set(cards()) - {name for name in cards() if name.startswith(("mpt", "olmo-"))}))
@@ -119,6 +121,28 @@ def test_a_script_of_megatron(tmp_path: Path) -> None:
     )
     assert started.precision == "fp16"
     assert "made-up (none of Megatron-LM's)" in started.unread
+
+
+SMALL = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8 --use-distributed-optimizer"
+
+
+def test_megatrons_lines_overlap_what_they_ask_for_and_files_what_recipes_do(tmp_path: Path) -> None:
+    """Its FSDP gathers and scatters layer by layer, whatever they say."""
+    line = f"torchrun --nproc-per-node 8 pretrain_gpt.py {SMALL}"
+    for asked, sums, gathers in (
+        ("", False, False),
+        ("--overlap-grad-reduce", True, False),
+        ("--overlap-grad-reduce --overlap-param-gather", True, True),
+        ("--use-megatron-fsdp", True, True),
+    ):
+        started = read_configuration(f"{line} {asked}", None)
+        assert (started.overlaps_sums, started.overlaps_gathers) == (sums, gathers)
+        assert ("behind the backward pass" in started.described()) == (not sums) and not started.unread
+    path = tmp_path / "recipe.yaml"
+    sizes = "num_layers: 2\nhidden_size: 64\nnum_attention_heads: 4\nseq_length: 8\n"
+    for said, sums in (("", True), ("overlap_grad_reduce: false", False)):
+        path.write_text(f"{sizes}ddp:\n  use_distributed_optimizer: true\n  {said}\n")
+        assert read_configuration(None, str(path), devices=8).overlaps_sums == sums
 
 
 TITAN = """

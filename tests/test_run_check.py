@@ -116,6 +116,15 @@ def test_a_run_that_was_started_is_simulated_and_bettered(tmp_path: Path, capsys
         assert "PROFILE is missing" in capsys.readouterr().err
 
 
+def test_sums_and_gathers_stand_alone_unless_the_line_overlaps_them() -> None:
+    alone = f"{TRAINED} --use-distributed-optimizer".replace("--tensor-model-parallel-size 8", "")
+    steps_s = [
+        _started_run.planned(cli.parse(["check", "--cluster", "dgx-h100", "--launch", alone + more])).simulated.step_s
+        for more in ("", " --overlap-grad-reduce", " --overlap-grad-reduce --overlap-param-gather")
+    ]
+    assert steps_s[0] > 1.03 * steps_s[1] > 1.06 * steps_s[2]
+
+
 def test_a_launch_line_recomputes_latents_only_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
     again = " --recompute-granularity selective --recompute-modules mla_up_proj"
     assert cli.main(["simulate", "--cluster", "dgx-h100", "--launch", TRAINED + again]) == 2

@@ -97,7 +97,10 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)
     profile = modelled_profile(started.card, stack, batch_size=4, stack_source=named or "")
     plan = grid_plan(started.grid, profile, cluster, stack)
-    run = SimulatedRun(profile=profile, cluster=cluster, plan=plan, runtime=stack.runtime)
+    plan = replace(plan, synchronisation=replace(plan.synchronisation, overlap=started.overlaps_sums))
+    gathers = stack.runtime.overlaps_gathers and started.overlaps_gathers
+    runtime = replace(stack.runtime, overlaps_gathers=gathers)
+    run = SimulatedRun(profile=profile, cluster=cluster, plan=plan, runtime=runtime)
     own = bool(shipped) and named == shipped and started.runtime != "fsdp2"  # there the network is one's own
     if shipped and own:
         own = read_stack(shipped).accelerator.partition("-")[0] == gpu.partition("-")[0]

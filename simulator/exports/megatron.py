@@ -46,13 +46,14 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
     """The script, which begins with `torchrun`, as of `launch`."""
     grid = grid_of(profile, plan, shape)
-    arguments = [*_spread(grid), f"--num-virtual-stages-per-pipeline-rank {grid.chunks}" * (grid.chunks > 1)]
+    arguments = [*_spread(grid, sums=plan.synchronisation.overlap)]
+    arguments.append(f"--num-virtual-stages-per-pipeline-rank {grid.chunks}" * (grid.chunks > 1))
     routing = next((layer.routing for layer in profile.layers if layer.routing), None)
     if routing:
         arguments += [f"--num-experts {routing.experts} --moe-router-topk {routing.top_k}", _shared_experts(grid)]
     if shape.data > 1 and plan.synchronisation.overlap:
         bucket = plan.synchronisation.bucket_bytes // DTYPE_BYTES[profile.dtype]
-        arguments.append(f"--ddp-bucket-size {bucket}" + " --overlap-grad-reduce" * (not grid.zero_stage))
+        arguments.append(f"--ddp-bucket-size {bucket}")
     arguments.append("--bf16" * (profile.dtype == "bfloat16"))
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
     return "\n".join(["#!/bin/sh", *comments, _run(grid, torchrun, [*arguments, '"$@"']), ""])
@@ -142,14 +143,17 @@ def _shared_experts(grid: TrainingGrid, dispatcher: str = "alltoall") -> str:
     return f"--expert-model-parallel-size {grid.expert}{alone} --moe-token-dispatcher-type {dispatcher}"
 
 
-def _spread(grid: TrainingGrid, *, overlaps: bool = False) -> Iterator[str]:
+def _spread(grid: TrainingGrid, *, overlaps: bool = False, sums: bool = True) -> Iterator[str]:
+    """sums: whether gradients are summed beside the backward pass."""
     yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
     yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
     yield "--tp-comm-overlap" if overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.zero_stage == 1:
-        yield "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"
+        yield "--use-distributed-optimizer" + " --overlap-grad-reduce --overlap-param-gather" * sums
+    elif grid.zero_stage == 0 and grid.replicas > 1 and sums:
+        yield "--overlap-grad-reduce"
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"

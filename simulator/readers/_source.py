@@ -31,6 +31,10 @@ class StartedRun:
     precision: str = "bf16"
     overlaps: bool = False
     """Whether products and their operands, and tokens, move as the stack nemo-h100 has it."""
+    overlaps_sums: bool = True
+    """Whether gradients are summed beside the backward pass, not behind it."""
+    overlaps_gathers: bool = True
+    """Whether what is gathered behind an update may be gathered beside the next step, where the stack does so."""
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
 
@@ -39,9 +43,10 @@ class StartedRun:
         grid = self.grid
         parts = [f"{name} {degree}" for name, degree in grid.degrees.items()]
         recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
+        behind = ", gradients summed behind the backward pass" * (grid.replicas > 1 and not self.overlaps_sums)
         return (
             f"{self.runtime}: {self.card.described()}, {' x '.join(parts) or '1 device'}, ZeRO-{grid.zero_stage}, "
-            f"micro-batches {grid.microbatch} x {grid.accumulation} of {self.card.sequence} tokens{recomputed}"
+            f"micro-batches {grid.microbatch} x {grid.accumulation} of {self.card.sequence} tokens{recomputed}{behind}"
         )
 
 

@@ -22,9 +22,11 @@ CHANGES = re.compile(
 )
 """Arguments that may change a step."""
 HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing-type", "cp-comm-type", "async-save",
-            "overlap-grad-reduce", "overlap-param-gather", "moe-token-dispatcher-type", "moe-grouped-gemm",
-            "transformer-impl", "attention-backend", "moe-permute-fusion", "moe-router-dtype")  # fmt: skip
+            "moe-token-dispatcher-type", "moe-grouped-gemm", "transformer-impl", "attention-backend",
+            "moe-permute-fusion", "moe-router-dtype")  # fmt: skip
 """What we take as given, or what changes no step."""
+RECIPES: dict[str, tuple[str, ...]] = {"overlap-grad-reduce": (), "overlap-param-gather": ()}
+"""What a file that is silent of it is taken to say, as NVIDIA's recipes do; a command line asks for it."""
 TOKENIZERS = {
     "GPT2BPETokenizer": 50257,
     "Llama2Tokenizer": 32000,
@@ -40,7 +42,7 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source) -> StartedRun:
     """Raises InputError where an argument is missing or none of Megatron-LM's."""
-    options = dict(source.options) or {
+    options = dict(source.options) or RECIPES | {
         name.replace("_", "-"): () if value is True else (str(value).lower() if value is False else str(value),)
         for name, value in _flat(source.content).items()
         if value is not None and not isinstance(value, list)
@@ -69,8 +71,11 @@ def read(source: Source) -> StartedRun:
     overlaps = once if card.experts else grid.tensor > 1 and own.has("tp-comm-overlap")
     if overlaps or grid.tensor == 1:
         own.has("tp-comm-overlap")
-    unread = own.left(CHANGES) + _foreign(options)
-    return StartedRun(runtime="megatron", card=card, grid=grid, precision=precision, overlaps=overlaps, unread=unread)
+    sums, gathers = (own.has(name) or grid.zero_stage > 1 for name in RECIPES)  # FSDP moves layers as they come
+    return StartedRun(
+        runtime="megatron", card=card, grid=grid, precision=precision, overlaps=overlaps, overlaps_sums=sums,
+        overlaps_gathers=gathers, unread=own.left(CHANGES) + _foreign(options),
+    )  # fmt: skip
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
