@@ -169,3 +169,12 @@ def test_what_would_make_it_fit_does(
     needs = re.fullmatch(r"fits: needs ([\d.]+) GiB of 80.0 GiB", fits)
     assert needs and float(needs[1]) == pytest.approx(float(options[2]), rel=0.02 if not most_tasks else 1e-9)
     assert not most_tasks or step.startswith(f"step {options[3]},")
+
+
+@pytest.mark.parametrize(("precision", "said"), [("bf16", False), ("fp8", True)])
+def test_a_ranking_in_8_bits_says_of_which_peak_its_mfu_is(
+    precision: str, said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("compare", "llama3-1b", "--cluster", "dgx-h100", "--strategies", "data", "--budget", "1ms")
+    assert shardscope(*command, "--precision", precision) == 0
+    assert ("MFU: of the dense peak in bf16" in capsys.readouterr().out) == said

@@ -145,6 +145,23 @@ def test_megatrons_lines_overlap_what_they_ask_for_and_files_what_recipes_do(tmp
         assert read_configuration(None, str(path), devices=8).overlaps_sums == sums
 
 
+@pytest.mark.parametrize(
+    ("said", "precision", "unread"),
+    [
+        ("--bf16", "bf16", ()),
+        ("--bf16 --fp8-recipe mxfp8", "bf16", ()),  # without a format there are no 8 bits
+        ("--bf16 --fp8-format hybrid --fp8-amax-history-len 1024", "fp8", ()),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe blockwise", "fp8-block", ()),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", "mxfp8", ("fp8-param-gather",)),
+        ("--bf16 --fp8-format hybrid --fp8-recipe custom", "fp8", ("fp8-recipe custom",)),
+    ],
+)
+def test_products_of_8_bits_are_read_of_megatrons_lines(said: str, precision: str, unread: tuple[str, ...]) -> None:
+    started = read_configuration(f"torchrun --nproc-per-node 8 pretrain_gpt.py {SMALL} {said}", None)
+    assert (started.precision, started.unread) == (precision, unread)
+    assert (f"products in {precision}" in started.described()) == (precision != "bf16")
+
+
 TITAN = """
 [model]
 name = "llama3"
@@ -180,6 +197,24 @@ def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
         "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"
     )
     assert read_configuration(None, str(fsdp), model="qwen3-8b").grid == TrainingGrid(data=16, zero_stage=2)
+
+
+@pytest.mark.parametrize(
+    ("said", "precision", "unread"),
+    [
+        ("converters = []", "bf16", ()),
+        ("converters = ['quantize.linear.float8']", "fp8", ()),
+        ("converters = ['mx']", "mxfp8", ()),
+        ("converters = ['own']", "bf16", ("model.converters ['own']",)),
+    ],
+)
+def test_products_of_8_bits_are_read_of_torchtitans_files(
+    said: str, precision: str, unread: tuple[str, ...], tmp_path: Path
+) -> None:
+    path = tmp_path / "train.toml"
+    path.write_text(TITAN.partition("[quantize")[0].replace("[model]", f"[model]\n{said}"))
+    started = read_configuration(None, str(path), devices=128)
+    assert (started.precision, started.unread) == (precision, unread)
 
 
 LOOPS = "torchrun --nproc-per-node 8 -m torchtitan.train --module llama3 --config llama3_8b"

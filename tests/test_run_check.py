@@ -136,6 +136,27 @@ def test_a_launch_line_recomputes_latents_only_where_there_are_some(capsys: pyte
     assert cli.main(["simulate", "--cluster", "dgx-h100", "--launch", latent + again]) == 0
 
 
+def test_products_of_8_bits_are_predicted_and_judged_by_their_peak(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = TRAINED.replace("--tensor-model-parallel-size 8", "") + " --overlap-grad-reduce"
+    on, eight = ["check", "--cluster", "dgx-h100", "--launch"], f"{whole} --fp8-format hybrid"
+    wide, narrow = (_started_run.planned(cli.parse([*on, line])).simulated.step_s for line in (whole, eight))
+    assert narrow < 0.95 * wide
+    for line, mfu, said in (
+        (whole, "90", "90% of the dense peak:"),
+        (eight, "180", "90% of the dense peak of 8 bits:"),
+    ):
+        assert cli.main([*on, line, "--mfu", mfu]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith("faster than possible") and f"it would need {said}" in text
+    assert cli.main([*on, eight, "--mfu", "90"]) == 0
+    text = capsys.readouterr().out
+    assert not text.startswith("faster than possible") and "90.0% of the dense bf16 peak" in text
+    planned = _started_run.planned(cli.parse([*on, eight]))
+    mfu = _run_verdict.verdict_of(planned, RunLog(kind="step_s", speeds=(narrow,))).mfu
+    log = RunLog(kind="step_s", speeds=(narrow,), middle={"mfu": mfu / 2})
+    assert "it is of the 8-bit peak" in str(_run_verdict.verdict_of(planned, log).notes)
+
+
 def test_what_nothing_explains_is_said_to_be_so() -> None:
     args = cli.parse(["check", "--model", "llama3-8b", "--cluster", "dgx-h100", "--devices", "8"])
     run = _started_run.planned(args)

@@ -34,7 +34,7 @@ class SimulatedGrid:
     interval: StepInterval
     card: ModelCard
     mfu: float
-    """Model FLOPs utilisation of the dense peak of all devices, recomputation not counted."""
+    """Model FLOPs utilisation of the dense peak of all devices in bf16, recomputation not counted."""
 
     @property
     def runs(self) -> bool:

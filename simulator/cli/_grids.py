@@ -199,6 +199,8 @@ def _print(
     splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
     _tables.print_table(_grid_words.table(named), _grid_words.MAY_GO)
+    if profile.software["precision"] != "bf16":
+        say("MFU: of the dense peak in bf16, as is usual")
     say(*_grid_words.left_out(ranking, top))
     if command:
         print(f"\n{command}")

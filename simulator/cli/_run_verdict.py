@@ -27,7 +27,7 @@ NeMo, torchtitan and Megatron-LM are from 0.84 to 1.33)."""
 OWN_SOFTWARE = (0.87, 1.15)
 """The same of the stack's own (docs/accuracy.md, Ultra-Scale Playbook)."""
 MOST_MFU = 0.85
-"""Of the dense peak: no published training step reaches it."""
+"""Of the dense peak of its products: no published training step reaches it."""
 FEWER_PARAMETERS = 1.2
 """Times: the log's model is another than the configuration's."""
 
@@ -42,7 +42,7 @@ class RunVerdict:
     low_s: float
     high_s: float
     mfu: float
-    """Model FLOPs of a step over the dense peak of all devices, attention counted."""
+    """Model FLOPs of a step over the dense bf16 peak of all devices, attention counted."""
     causes: tuple[str, ...] = ()
     """What explains it, the likeliest first."""
     measure: tuple[str, ...] = ()
@@ -102,7 +102,8 @@ def verdict_of(planned: PlannedRun, log: RunLog) -> RunVerdict:
 
     card, grid, run = planned.started.card, planned.started.grid, planned.simulated
     tokens = grid.batch * card.sequence
-    peak = accelerator(planned.stack.accelerator).flops_per_s * grid.devices
+    gpu, eight = accelerator(planned.stack.accelerator), planned.stack.device.precision != "bf16"
+    peak = gpu.flops_per_s * grid.devices
     steps = steady(log.steps_s(tokens, card.sequence, grid.devices, card.flops_per_token, peak), log.marks)
     predicted_s = run.step_s
     low, high = OWN_SOFTWARE if planned.own_software else OTHER_SOFTWARE
@@ -112,8 +113,10 @@ def verdict_of(planned: PlannedRun, log: RunLog) -> RunVerdict:
         "high_s": high * predicted_s, "notes": tuple(_notes(planned, log, steps, mfu)),
     }  # fmt: skip
     other = tuple(_other_model(card.parameters, log.parameters))
-    if mfu > MOST_MFU:
-        causes = other or tuple(_too_fast(ratio, mfu, grid.devices, (low, high)))
+    used = mfu * gpu.flops_per_s / gpu.fp8_flops_per_s if eight else mfu
+    if used > MOST_MFU:
+        needed = f"{used:.0%} of the dense peak{' of 8 bits' * eight}"
+        causes = other or tuple(_too_fast(ratio, needed, grid.devices, (low, high)))
         return RunVerdict(word=TOO_FAST, causes=causes, **parts)
     if ratio < low:
         return RunVerdict(word=FASTER, causes=other, **parts)
@@ -138,14 +141,14 @@ def _other_model(parameters: int, logged: int | None) -> Iterator[str]:
         )
 
 
-def _too_fast(ratio: float, mfu: float, devices: int, usual: tuple[float, float]) -> Iterator[str]:
+def _too_fast(ratio: float, needed: str, devices: int, usual: tuple[float, float]) -> Iterator[str]:
     """A wrong number: of all devices instead of one, or what it would need of the peak."""
     low, high = usual
     if devices > 1 and low <= ratio * devices <= high:
         yield f"the number is of all {devices} devices, not of one"
     if low <= 2 * ratio <= high:
         yield "twice the number is counted: a sparse peak, or tokens of inputs and labels"
-    yield f"it would need {mfu:.0%} of the dense peak: a number or the configuration is wrong"
+    yield f"it would need {needed}: a number or the configuration is wrong"
 
 
 def _configured(planned: PlannedRun, ratio: float) -> Iterator[str]:
@@ -165,18 +168,20 @@ def _notes(planned: PlannedRun, log: RunLog, steps: SteadySteps, mfu: float) -> 
     card, grid = planned.started.card, planned.started.grid
     rate = grid.batch * card.sequence / steps.step_s / grid.devices
     plain = 6.0 * card.matrices_per_token / card.flops_per_token * mfu
-    yield f"{rate:,.0f} tokens/s a GPU; MFU {mfu:.1%} of the dense peak with attention, {plain:.1%} by 6 per parameter"
+    eight = planned.stack.device.precision != "bf16"
+    peak = f"dense {'bf16 ' * eight}peak"
+    yield f"{rate:,.0f} tokens/s a GPU; MFU {mfu:.1%} of the {peak} with attention, {plain:.1%} by 6 per parameter"
     reported = log.middle.get("mfu")
     if reported and not 0.85 < reported / mfu < 1.18:
-        yield f"the log's MFU is {reported:.1%}, {reported / mfu:.2f} times that: {_other_mfu(reported / mfu)}"
+        yield f"the log's MFU is {reported:.1%}, {reported / mfu:.2f} times that: {_other_mfu(reported / mfu, eight)}"
     if steps.count + sum(steps.apart.values()) > 1:
         lost = f"; the others add {format_time(steps.lost_s)} a step" if steps.lost_s > 0.01 * steps.step_s else ""
         yield f"{steps.words}{lost}"
 
 
-def _other_mfu(ratio: float) -> str:
+def _other_mfu(ratio: float, eight: bool) -> str:
     if 0.42 < ratio < 0.6:
-        return "it is of the sparse peak, twice the dense one"
+        return f"it is of the {'8-bit' if eight else 'sparse'} peak, twice the dense one{' of bf16' * eight}"
     return "another peak, or other FLOPs of a token"
 
 

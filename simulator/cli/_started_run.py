@@ -79,6 +79,7 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     """`started` on --cluster, with what the command line says instead of it. Raises InputError."""
     from partitioners._grids.grid_plan import grid_plan
     from simulator.cli._run_causes import SimulatedRun
+    from simulator.language_models.device_model import CASTS
     from simulator.language_models.modelled_profile import modelled_profile
     from simulator.language_models.training_stack import accelerator_of, read_stack, stack_for, stack_of_runtime
     from simulator.runtime import IDEAL
@@ -93,6 +94,7 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     shipped = stack_of_runtime("nemo" if started.overlaps else started.runtime, gpu)
     named = getattr(args, "stack", None) or shipped
     stack = stack_for(cluster, read_stack(named) if named else None)
+    stack = stack.with_precision(started.precision if CASTS.get(started.precision) else None)
     measured = catalogue.read_runtime(args.cluster)
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)
     profile = modelled_profile(started.card, stack, batch_size=4, stack_source=named or "")

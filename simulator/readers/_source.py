@@ -13,6 +13,7 @@ from typing import Any
 from simulator import file_gate
 from simulator.errors import InputError
 from simulator.language_models.card_files import read_card
+from simulator.language_models.device_model import CASTS
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 
@@ -29,6 +30,7 @@ class StartedRun:
     card: ModelCard
     grid: TrainingGrid
     precision: str = "bf16"
+    """Of parameters, or that of products where these are of 8 bits, one of `device_model.CASTS`."""
     overlaps: bool = False
     """Whether products and their operands, and tokens, move as the stack nemo-h100 has it."""
     overlaps_sums: bool = True
@@ -42,11 +44,15 @@ class StartedRun:
         """In one line."""
         grid = self.grid
         parts = [f"{name} {degree}" for name, degree in grid.degrees.items()]
-        recomputed = f", {grid.recomputation} recomputation" if grid.recomputation != "none" else ""
-        behind = ", gradients summed behind the backward pass" * (grid.replicas > 1 and not self.overlaps_sums)
+        details = {
+            f"{grid.recomputation} recomputation": grid.recomputation != "none",
+            f"products in {self.precision}": CASTS.get(self.precision),
+            "gradients summed behind the backward pass": grid.replicas > 1 and not self.overlaps_sums,
+        }
+        more = "".join(f", {words}" for words, there in details.items() if there)
         return (
             f"{self.runtime}: {self.card.described()}, {' x '.join(parts) or '1 device'}, ZeRO-{grid.zero_stage}, "
-            f"micro-batches {grid.microbatch} x {grid.accumulation} of {self.card.sequence} tokens{recomputed}{behind}"
+            f"micro-batches {grid.microbatch} x {grid.accumulation} of {self.card.sequence} tokens{more}"
         )
 
 
@@ -100,6 +106,13 @@ class Options:
         """What follows the first of them that is there."""
         self._read.update(names)
         return next((" ".join(self._options[name]) for name in names if self._options.get(name)), None)
+
+    def named(self, name: str, values: Mapping[str, str]) -> str | None:
+        """Of `values`, that of the first word behind it that is one of them; where none is, it is not read."""
+        words = re.findall(r"\w+", " ".join(self._options.get(name, ())))
+        found = next((values[word] for word in words if word in values), None)
+        self._read.update([name] if found or not words else ())
+        return found
 
     def count(self, *names: str, default: int | None = None) -> int:
         """A whole number. Raises InputError where there is none and no default."""

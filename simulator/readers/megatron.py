@@ -23,10 +23,13 @@ CHANGES = re.compile(
 """Arguments that may change a step."""
 HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing-type", "cp-comm-type", "async-save",
             "moe-token-dispatcher-type", "moe-grouped-gemm", "transformer-impl", "attention-backend",
-            "moe-permute-fusion", "moe-router-dtype")  # fmt: skip
+            "moe-permute-fusion", "moe-router-dtype", "fp8-margin", "fp8-interval", "fp8-amax-history-len",
+            "fp8-amax-compute-algo")  # fmt: skip
 """What we take as given, or what changes no step."""
 RECIPES: dict[str, tuple[str, ...]] = {"overlap-grad-reduce": (), "overlap-param-gather": ()}
 """What a file that is silent of it is taken to say, as NVIDIA's recipes do; a command line asks for it."""
+FP8 = {"delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
+"""Precisions by --fp8-recipe."""
 TOKENIZERS = {
     "GPT2BPETokenizer": 50257,
     "Llama2Tokenizer": 32000,
@@ -66,6 +69,8 @@ def read(source: Source) -> StartedRun:
     if groups > 1:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
+    recipe = own.named("fp8-recipe", FP8) or FP8["delayed"]
+    precision = recipe if own.has("fp8-format", "fp8") else precision
     own.has(*HARMLESS)
     once = own.has("moe-enable-deepep") or own.text("moe-flex-dispatcher-backend") in ("deepep", "hybridep")
     overlaps = once if card.experts else grid.tensor > 1 and own.has("tp-comm-overlap")

@@ -26,6 +26,8 @@ LOOPED = ("Interleaved", "LoopedBFS", "ZBV", "DualPipe")
 """Beginnings of schedules in which a device has several stages."""
 ENDS = ("first", "last")
 """Stages that may have fewer layers."""
+EIGHT_BITS = {"float8": "fp8", "mx": "mxfp8"}
+"""Precisions by what model.converters names."""
 SEQUENCE, MICROBATCH = 2048, 8
 """Of a TOML file that does not say."""
 
@@ -63,10 +65,13 @@ def read(source: Source) -> StartedRun:
         ours = next((name for name, theirs in SCHEDULES.items() if theirs == schedule), "")
         usual = ours in ("1f1b", "interleaved")
         grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline), schedule="" if usual else ours)
+    precision = own.named("model.converters", EIGHT_BITS) or "bf16"
+    precision = "fp8" if own.has("float8.enable_float8_linear") else precision
     unread = own.left(CHANGES)
     if pipeline > 1 and schedule not in SCHEDULES.values():
         unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
-    return StartedRun(runtime="torchtitan", card=replace(card, sequence=sequence), grid=grid, unread=unread)
+    card = replace(card, sequence=sequence)
+    return StartedRun(runtime="torchtitan", card=card, grid=grid, precision=precision, unread=unread)
 
 
 def _card(own: Options, source: Source) -> ModelCard:
