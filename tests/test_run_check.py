@@ -105,7 +105,10 @@ def test_a_run_that_was_started_is_simulated_and_bettered(tmp_path: Path, capsys
     assert cli.main(["compare", *on, "--budget", "1ms"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"yours {step_s:.3f} s a step; best ")
-    assert "leave out: --tensor-model-parallel-size 8" in text and "torchrun" not in text.partition("leave out")[2]
+    gone, added = re.findall(r"^(?:leave out|add): (.*)$", text, re.M)
+    assert "--tensor-model-parallel-size 8" in gone and "--tensor-model-parallel-size 1" in added
+    assert all(option in TRAINED for option in re.split(r" (?=--)", gone))
+    assert not any(option in TRAINED.split(" --") for option in added.split(" --")) and "torchrun" not in added
     assert cli.main(["compare", *on, "--budget", "1ms", "--json"]) == 0
     printed_json = json.loads(capsys.readouterr().out)
     assert printed_json["own_step_s"] == step_s > printed_json["better"][0]["step_s"]
@@ -114,6 +117,22 @@ def test_a_run_that_was_started_is_simulated_and_bettered(tmp_path: Path, capsys
         assert "--zero: the run that was started says that" in capsys.readouterr().err
         assert cli.main([command, "--cluster", "dgx-h100"]) == 2
         assert "PROFILE is missing" in capsys.readouterr().err
+
+
+def test_changes_are_of_the_lines_own_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It has neither overlap, nor what it says in its own words; of a file the whole command is said."""
+    own = TRAINED.replace("--bf16", "--bf16 --recompute-activations --use-distributed-optimizer")
+    config = tmp_path / "ds_config.json"
+    accumulated = {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 8}
+    config.write_text(json.dumps({"zero_optimization": {"stage": 3}, **accumulated}))
+    on = ["compare", "--cluster", "dgx-h100", "--budget", "1ms"]
+    assert cli.main([*on, "--launch", own]) == 0
+    gone, added = re.findall(r"^(?:leave out|add): (.*)$", capsys.readouterr().out, re.M)
+    assert "--recompute-activations" in gone and "--recompute-granularity" not in gone and "overlap-grad" not in gone
+    assert "--use-distributed-optimizer" not in added
+    assert cli.main([*on, "llama3-1b", "--config", str(config), "--devices", "16"]) == 0
+    text = capsys.readouterr().out
+    assert "leave out" not in text and "torchrun --nnodes 2 --nproc-per-node 8" in text
 
 
 def test_sums_and_gathers_stand_alone_unless_the_line_overlaps_them() -> None:
@@ -152,8 +171,8 @@ def test_products_of_8_bits_are_predicted_and_judged_by_their_peak(capsys: pytes
     text = capsys.readouterr().out
     assert not text.startswith("faster than possible") and "90.0% of the dense bf16 peak" in text
     planned = _started_run.planned(cli.parse([*on, eight]))
-    mfu = _run_verdict.verdict_of(planned, RunLog(kind="step_s", speeds=(narrow,))).mfu
-    log = RunLog(kind="step_s", speeds=(narrow,), middle={"mfu": mfu / 2})
+    own_mfu = _run_verdict.verdict_of(planned, RunLog(kind="step_s", speeds=(narrow,))).mfu
+    log = RunLog(kind="step_s", speeds=(narrow,), middle={"mfu": own_mfu / 2})
     assert "it is of the 8-bit peak" in str(_run_verdict.verdict_of(planned, log).notes)
 
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from simulator.cli import _grid_words, _grids, _printing, _started_run
 from simulator.errors import InputError
+from simulator.readers._source import source_of
 from simulator.terminal import say
 
 if TYPE_CHECKING:
     from partitioners._grids.simulated_grid import SimulatedGrid
     from simulator.cli._started_run import PlannedRun
+    from simulator.language_models.training_grid import TrainingGrid
+    from simulator.plan import Plan
+
+Options = Mapping[str, Sequence[str]]
+"""By name, what follows each."""
+OTHERWISE = {
+    "recompute-activations": "recompute-granularity",
+    "num-layers-per-virtual-pipeline-stage": "num-virtual-stages-per-pipeline-rank",
+}
+"""Options of Megatron-LM, by which our lines say the same."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _lines(
-    planned: PlannedRun, step_s: float, verdict: str, runs: Sequence[SimulatedGrid], changed: tuple[str, str] | None
+    planned: PlannedRun, step_s: float, verdict: str, runs: Sequence[SimulatedGrid], changed: tuple[str, ...] | None
 ) -> Iterator[str]:
     fit = f" ({verdict})" if verdict else ""
     if runs:
@@ -60,33 +72,41 @@ def _lines(
         yield f"not counted: {unread}"
 
 
-def _changes(planned: PlannedRun, runs: Sequence[SimulatedGrid]) -> Iterator[tuple[str, str]]:
-    """What to leave out of the arguments and what to add, for those grids that the runtime can run."""
+def _changes(planned: PlannedRun, runs: Sequence[SimulatedGrid]) -> Iterator[tuple[str, ...]]:
+    """Of those grids that the runtime can run, the change of its own options; where it has none the whole command."""
     from simulator.exports.launch import launch_command
 
-    started, gpu, overlaps = planned.started, planned.stack.accelerator, planned.started.overlaps
+    started = planned.started
+
+    def command(grid: TrainingGrid, plan: Plan | None = None) -> str:
+        gpu = planned.stack.accelerator
+        return launch_command(started.runtime, started.card, grid, gpu, plan, overlaps=started.overlaps)
+
+    asked = {"overlap-grad-reduce": started.overlaps_sums, "overlap-param-gather": started.overlaps_gathers}
     try:
-        before = _words(launch_command(started.runtime, started.card, started.grid, gpu, overlaps=overlaps))
+        said = _options(command(started.grid)) if started.options else {}
     except InputError:
         return
+    before = {name: words for name, words in said.items() if asked.get(name, True)}
     for each in runs:
-        try:
-            after = _words(launch_command(started.runtime, started.card, each.grid, gpu, each.plan, overlaps=overlaps))
-        except InputError:
-            continue
-        gone, added = (
-            " ".join(word for word in here if word not in there) for here, there in ((before, after), (after, before))
-        )
-        yield f"leave out: {gone or 'nothing'}", f"add: {added or 'nothing'}"
+        with suppress(InputError):
+            best = command(each.grid, each.plan)
+            yield _change(started.options, before, _options(best)) if started.options else tuple(best.splitlines())
 
 
-def _words(command: str) -> list[str]:
-    """The runtime's options with what follows each: torchrun's stand before its script."""
-    text = " ".join(line.rstrip("\\") for line in command.splitlines() if not line.startswith("#"))
-    words: list[str] = []
-    for word in re.split(r"\S+\.py\b|-m \S+", text, maxsplit=1)[-1].split():
-        if word.startswith("-") or not words:
-            words.append(word)
-        else:
-            words[-1] += f" {word}"
-    return words
+def _options(command: str) -> Options:
+    """The runtime's: torchrun's stand before its script."""
+    return source_of(command, None, None, None).options
+
+
+def _change(own: Options, before: Options, after: Options) -> tuple[str, str]:
+    """What of its own to leave out, and what to add, where `before` is how we say what it says."""
+    changed = {name for name in {**before, **after} if before.get(name) != after.get(name)}
+    gone = [name for name in own if OTHERWISE.get(name, name) in changed and own[name] != after.get(name)]
+    added = [name for name in after if name in changed and own.get(name) != after[name]]
+    return f"leave out: {_typed(own, gone)}", f"add: {_typed(after, added)}"
+
+
+def _typed(options: Options, names: Sequence[str]) -> str:
+    words = (word for name in names for word in (name if ":" in name else f"--{name}", *options[name]))
+    return shlex.join(words) or "nothing"

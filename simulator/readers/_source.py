@@ -39,6 +39,8 @@ class StartedRun:
     """Whether what is gathered behind an update may be gathered beside the next step, where the stack does so."""
     unread: tuple[str, ...] = ()
     """What may change a step and is not counted."""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Its own, where it was started by options."""
 
     def described(self) -> str:
         """In one line."""

@@ -45,12 +45,12 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source) -> StartedRun:
     """Raises InputError where an argument is missing or none of Megatron-LM's."""
-    options = dict(source.options) or RECIPES | {
+    options = dict(source.options) or {
         name.replace("_", "-"): () if value is True else (str(value).lower() if value is False else str(value),)
         for name, value in _flat(source.content).items()
         if value is not None and not isinstance(value, list)
     }
-    own = Options(options, source.name)
+    own = Options(options if source.options else RECIPES | options, source.name)
     card = _card(own, source)
     tensor, pipeline = (own.count(f"{kind}-model-parallel-size", default=1) for kind in ("tensor", "pipeline"))
     text = own.text("pipeline-model-parallel-layout")
@@ -79,7 +79,7 @@ def read(source: Source) -> StartedRun:
     sums, gathers = (own.has(name) or grid.zero_stage > 1 for name in RECIPES)  # FSDP moves layers as they come
     return StartedRun(
         runtime="megatron", card=card, grid=grid, precision=precision, overlaps=overlaps, overlaps_sums=sums,
-        overlaps_gathers=gathers, unread=own.left(CHANGES) + _foreign(options),
+        overlaps_gathers=gathers, unread=own.left(CHANGES) + _foreign(options), options=options,
     )  # fmt: skip
 
 

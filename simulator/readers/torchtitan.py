@@ -71,7 +71,9 @@ def read(source: Source) -> StartedRun:
     if pipeline > 1 and schedule not in SCHEDULES.values():
         unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
     card = replace(card, sequence=sequence)
-    return StartedRun(runtime="torchtitan", card=card, grid=grid, precision=precision, unread=unread)
+    return StartedRun(
+        runtime="torchtitan", card=card, grid=grid, precision=precision, unread=unread, options=options
+    )  # fmt: skip
 
 
 def _card(own: Options, source: Source) -> ModelCard:
