@@ -171,6 +171,14 @@ def test_a_script_is_started_on_the_hosts_of_its_cluster(tmp_path: Path) -> None
         assert "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend" in script.read_text()
 
 
+def test_a_script_starts_on_the_hosts_of_a_rack(tmp_path: Path) -> None:
+    path, script = tmp_path / "plan.json", tmp_path / "train.sh"
+    command = ("vgg_digits", "--cluster", "gb200-nvl72", "--devices", "8", "--strategy", "data", "--output", path)
+    assert shardscope("partition", *command) == 0
+    assert shardscope("export", path, "--to", "megatron", "--output", script) == 0
+    assert "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend" in script.read_text()
+
+
 def test_megatron_gets_data_and_tensor_degrees(tmp_path: Path) -> None:
     made = files.read_plan(plan(tmp_path, "data"))
     split = {name: Sharding(degrees=(2, 2, 1, 1), devices=(0, 1, 2, 3)) for name in made.placements}

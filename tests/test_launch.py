@@ -125,6 +125,19 @@ def test_the_first_runtime_that_can_run_a_grid_launches_it() -> None:
         launched_by(read_card("qwen3-30b-a3b"), shared, read_stack("fsdp-h100"), runtime="megatron")
 
 
+@pytest.mark.parametrize(
+    ("devices", "of_node", "hosts", "of_host"), [(256, 64, 64, 4), (72, 72, 18, 4), (6, 72, 2, 3), (2, 72, 1, 2)]
+)
+def test_a_rack_is_several_hosts(devices: int, of_node: int, hosts: int, of_host: int) -> None:
+    """Of four GB200 at most, as many on each; eight H100 are a host."""
+    for gpu, expected in (
+        ("gb200", (hosts, of_host)),
+        ("h100", (devices // min(devices, of_node), min(devices, of_node))),
+    ):
+        text = launch_command("megatron", CARD, TrainingGrid(data=devices, node_devices=of_node), gpu)
+        assert "torchrun --nnodes {} --nproc-per-node {} ".format(*expected) in text
+
+
 def test_uneven_stages_are_laid_out() -> None:
     """33 blocks and more on 4 stages."""
     text = launch_command("megatron", replace(CARD, layers=33), TrainingGrid(pipeline=4, accumulation=4))

@@ -117,10 +117,15 @@ def _ranks(asked: str | None, ranks: int) -> range:
 def _torchrun(cluster: Cluster | None, devices: int) -> str:
     """torchrun with a process for each device, on its hosts where they have as many each, else on one."""
     from simulator.exports.launch import torchrun
+    from simulator.language_models.training_stack import accelerator_of
 
     hosts = Counter(device.host for device in cluster.devices[:devices]) if cluster else Counter()
     even = hosts.total() == devices and len(set(hosts.values())) == 1
-    return torchrun(len(hosts), devices // len(hosts)) if even else torchrun(1, devices)
+    try:
+        gpu = accelerator_of(cluster) if cluster else None
+    except InputError:  # of no data sheet
+        gpu = None
+    return torchrun(len(hosts), devices // len(hosts), gpu) if even else torchrun(1, devices)
 
 
 def _trained_model(args: argparse.Namespace, profile: Profile) -> TrainedModel:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from simulator import file_gate
 from simulator.errors import InputError, require_name
+from simulator.language_models.accelerators import accelerator
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack, stack_of_runtime
@@ -73,13 +74,17 @@ class Launch:
                 f"devices is {self.grid.devices}: nodes of {per_node} have as many processes each, which "
                 f"{self.grid.nodes} nodes cannot; take a multiple of {per_node}"
             )
-        return torchrun(self.grid.nodes, per_node)
+        return torchrun(self.grid.nodes, per_node, self.accelerator)
 
 
-def torchrun(nodes: int, per_node: int) -> str:
-    """The start of a command that runs as many processes on each of so many nodes."""
-    met = " --rdzv-backend c10d --rdzv-endpoint $HOST:29500" if nodes > 1 else ""
-    return f"torchrun --nnodes {nodes} --nproc-per-node {per_node}{met}"
+def torchrun(nodes: int, per_node: int, gpu: str | None = None) -> str:
+    """The start of a command that runs as many processes on each of so many nodes, or on each of a node's hosts, where
+    those of `gpu`, a name of `accelerators`, are several."""
+    most = (accelerator(gpu).host_devices if gpu else 0) or per_node
+    of_host = max(number for number in range(1, most + 1) if per_node % number == 0)
+    hosts = nodes * per_node // of_host
+    met = " --rdzv-backend c10d --rdzv-endpoint $HOST:29500" if hosts > 1 else ""
+    return f"torchrun --nnodes {hosts} --nproc-per-node {of_host}{met}"
 
 
 def launch_command(

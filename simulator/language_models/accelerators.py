@@ -43,6 +43,8 @@ class Accelerator:
     """Of the data sheet."""
     memory_share: float = 1.0
     """What kernels get of that, over what they get on an A100: on a B200 0.67 to 0.91 (SimuMax's tables)."""
+    host_devices: int = 0
+    """Of a host, where NVLink joins those of several into one node; 0: a node is a host."""
     uncertainty: float
     """Half the width of 9 in 10 steps around the predicted one for what `sustained_share` may be off; 0 where published
     steps of this GPU are among what predictions stand on (`simulator.report.evidence`)."""
@@ -124,7 +126,7 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
         {
             **_B200, "name": "gb200", "kind": "NVIDIA GB200 186GB", "multiprocessors": 152, "clock_hz": 2.0e9,
             "flops_per_s": 2500e12, "fp8_flops_per_s": 5000e12, "tf32_flops_per_s": 1250e12,
-            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "sustained_share": 0.47,
+            "fp32_flops_per_s": 80e12, "memory_bytes": 186e9, "host_devices": 4, "sustained_share": 0.47,
             "sustained_source": "a B200's rate by power, 1.2 kW over 1.0", "uncertainty": NEIGHBOUR,
             "source": "NVIDIA GB200 NVL72 data sheet",
         },
@@ -137,7 +139,7 @@ _SHEETS: tuple[Accelerator, ...] = tuple(
         {
             **_B200, "name": "gb300", "kind": "NVIDIA GB300 278GB", "multiprocessors": 152, "clock_hz": 2.0e9,
             "flops_per_s": 2500e12, "fp8_flops_per_s": 5000e12, "tf32_flops_per_s": 1250e12,
-            "fp32_flops_per_s": 80e12, "memory_bytes": 278e9, "sustained_share": 0.65,
+            "fp32_flops_per_s": 80e12, "memory_bytes": 278e9, "host_devices": 4, "sustained_share": 0.65,
             "sustained_source": "what a B200 reaches before power limits it, as steps of Llama 3 8B have it",
             "uncertainty": TABLE,
             "source": "NVIDIA GB300 NVL72 data sheet",
