@@ -17,7 +17,9 @@ from conftest import ROOT
 from simulator import files
 from simulator.exports import RUNTIMES
 from simulator.exports.launch import pinned
+from simulator.language_models.card_files import read_card
 from simulator.plan import Sharding, Synchronisation
+from simulator.readers import read_configuration
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -169,6 +171,58 @@ def test_a_script_is_started_on_the_hosts_of_its_cluster(tmp_path: Path) -> None
         model = ("--model", "mine:net", "--input-shape", "3x224x224") if runtime == "ddp" else ()
         assert shardscope("export", tmp_path / "plan.json", "--to", runtime, *model, "--output", script) == 0
         assert "torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("layout", "chunks", "said"),
+    [
+        ("4,4,4,4", 1, ""),
+        ("5,4,4,3", 1, '--pipeline-model-parallel-layout "Et*5|t*4|t*4|t*3L"'),
+        ("equal", 2, "--num-virtual-stages-per-pipeline-rank 2"),
+        ("3,2,2,2,2,2,2,1", 2, '--pipeline-model-parallel-layout "Et*3|t*2|t*2|t*2|t*2|t*2|t*2|t*1L"'),
+    ],
+)
+def test_a_cards_plan_becomes_a_whole_command(
+    layout: str, chunks: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It reads back as the grid that it is, of the card."""
+    path, script = tmp_path / "plan.json", tmp_path / "train.sh"
+    options = ("--set", "pipeline=4", "--set", f"chunks={chunks}", "--set", f"layout={layout}", "--microbatches", "8")
+    command = ("llama3-1b", "--cluster", "dgx-h100", "--strategy", "megatron", "--zero", "1", "--batch-size", "16")
+    assert shardscope("partition", *command, *options, "--output", path) == 0
+    capsys.readouterr()
+    assert shardscope("export", path, "--to", "megatron", "--output", script) == 0
+    assert "arguments" not in (error := capsys.readouterr().err) and "transformer layers" not in error
+    assert re.findall(r"--\S+(?:layout|virtual)\S* \S+", script.read_text()) == ([said] if said else [])
+    started = read_configuration(str(script), None)
+    assert started.card.parameters == read_card("llama3-1b").parameters
+    assert (started.grid.pipeline, started.grid.data, started.grid.accumulation) == (4, 2, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster", "layout", "moved", "counts"),
+    [
+        ("gpt_1_3b_v100", "p3-16xlarge", "7,6,6,5", (), "7, 6, 6, 5"),
+        ("llama3-1b", "dgx-h100", "4,4,4,4", ("norm_attention", "q", "k", "v", "attention", "output"), "5, 3, 5, 3"),
+    ],
+)
+def test_stages_that_megatron_has_not_are_counted_in_blocks(
+    name: str, cluster: str, layout: str, moved: tuple[str, ...], counts: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Of a network that is no card's; and of a card's where two stages begin inside of a block."""
+    path, script = tmp_path / "plan.json", tmp_path / "train.sh"
+    step = ("--strategy", "megatron", "--batch-size", "16", "--microbatches", "8", "--output", path)
+    options = ("--set", "pipeline=4", "--set", f"layout={layout}")
+    assert shardscope("partition", name, "--cluster", cluster, *step, *options) == 0
+    made = files.read_plan(path)
+    homes = {f"blocks.{stage}.{layer}": f"blocks.{stage - 1}.add_ffn" for stage in (4, 12) for layer in moved}
+    placements = {layer: made.placements[homes.get(layer, layer)] for layer in made.placements}
+    files.write_plan(replace(made, placements=placements), path)
+    capsys.readouterr()
+    assert shardscope("export", path, "--profile", name, "--to", "megatron", "--output", script) == 0
+    assert f"as many whole transformer layers; the plan's stages have {counts}\n" in capsys.readouterr().err
+    assert "layout" not in script.read_text().replace("layout=", "")
 
 
 def test_a_script_starts_on_the_hosts_of_a_rack(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from simulator.cli import _effects, _options, _printing
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
+from simulator.language_models.card_files import is_card, read_card
 from simulator.one_line_parser import count, network_input, option, shape, whole
 from simulator.terminal import say
 
@@ -57,10 +58,12 @@ def run(args: argparse.Namespace) -> None:
         _write_traces(plan, args)
         return
     require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
-    made = _options.made_for(plan, _options.made_by(plan), args.profile) if _options.says_how_made(plan) else None
+    settings = _options.made_by(plan) if _options.says_how_made(plan) else None
+    made = _options.made_for(plan, settings, args.profile) if settings else None
     profile = made[0] if made else _options.profile_on(_options.profile_named(plan, args.profile), None)
+    source = args.profile or (settings.profile if settings else None)
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
-    shape = plan_shape(profile, plan)
+    shape = plan_shape(profile, plan, read_card(source) if source and is_card(source) else None)
     if shape.expert > 1 and args.to != "megatron":
         raise InputError(f"expert is {shape.expert}: {args.to} scripts share out no experts; take --to megatron")
     runtime.check(plan, shape)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from simulator.errors import InputError
 from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape, grid_of
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
 from simulator.workload import DTYPE_BYTES, Profile
@@ -30,14 +31,13 @@ def _require_dense(zero_stage: int, expert: int) -> None:
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
-    yield "Megatron trains the models that it defines; add their arguments"
-    sizes = [len(names) for names in shape.stages]
-    if len(set(sizes)) > 1:
-        counts = ", ".join(map(str, sizes))
-        yield (
-            f"Megatron gives every stage as many transformer layers; the plan's stages have {counts} layers of the "
-            "profile"
-        )
+    if shape.card:
+        yield from _lacking(shape.card)
+    else:
+        yield "Megatron trains the models that it defines; add their arguments"
+    if not shape.whole_blocks and (shape.card or len(set(shape.blocks)) > 1):
+        counts = ", ".join(map(str, shape.blocks))
+        yield f"Megatron gives every stage as many whole transformer layers; the plan's stages have {counts}"
     yield from _own_layers(plan.states.stage, shape.tensor)
     if plan.synchronisation.half_precision:
         yield "gradients are summed in their own precision, not in 16 bits"
@@ -47,16 +47,25 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
     """The script, which begins with `torchrun`, as of `launch`."""
     grid = grid_of(profile, plan, shape)
     arguments = [*_spread(grid, sums=plan.synchronisation.overlap)]
-    arguments.append(f"--num-virtual-stages-per-pipeline-rank {grid.chunks}" * (grid.chunks > 1))
-    routing = next((layer.routing for layer in profile.layers if layer.routing), None)
-    if routing:
-        arguments += [f"--num-experts {routing.experts} --moe-router-topk {routing.top_k}", _shared_experts(grid)]
+    if shape.card:
+        launch = Launch(card=shape.card, grid=grid, blocks=shape.blocks if shape.whole_blocks else ())
+        arguments = [*_network(launch), *_experts(launch), *arguments, *_stages(launch)]
+    else:
+        arguments += [*_of_profile(profile, grid)]
     if shape.data > 1 and plan.synchronisation.overlap:
         bucket = plan.synchronisation.bucket_bytes // DTYPE_BYTES[profile.dtype]
         arguments.append(f"--ddp-bucket-size {bucket}")
-    arguments.append("--bf16" * (profile.dtype == "bfloat16"))
     comments = [f"# exported by: {command}", *(f"# not as planned: {line}" for line in lines)]
     return "\n".join(["#!/bin/sh", *comments, _run(grid, torchrun, [*arguments, '"$@"']), ""])
+
+
+def _of_profile(profile: Profile, grid: TrainingGrid) -> Iterator[str]:
+    """What a profile says of a network that is no card's."""
+    yield f"--num-virtual-stages-per-pipeline-rank {grid.chunks}" if grid.chunks > 1 else ""
+    yield "--bf16" if profile.dtype == "bfloat16" else ""
+    if routing := next((layer.routing for layer in profile.layers if layer.routing), None):
+        yield f"--num-experts {routing.experts} --moe-router-topk {routing.top_k}"
+        yield _shared_experts(grid)
 
 
 def _run(grid: TrainingGrid, torchrun: str, arguments: Iterable[str]) -> str:
@@ -79,7 +88,12 @@ def command(launch: Launch) -> str:
 
 def otherwise(launch: Launch) -> Iterator[str]:
     """What Megatron-LM does otherwise than planned."""
-    card, zero_stage = launch.card, launch.grid.zero_stage
+    yield from _lacking(launch.card)
+    yield from _own_layers(launch.grid.zero_stage, launch.grid.tensor)
+
+
+def _lacking(card: ModelCard) -> Iterator[str]:
+    """What of a card it has not."""
     if card.norm_vectors == 0 or (card.norm_vectors == 1 and card.positions):
         yield "norms have a vector for each channel and a bias"
     lacking = {
@@ -90,7 +104,6 @@ def otherwise(launch: Launch) -> Iterator[str]:
         f"the attention's window of {card.window} tokens": card.window,
     }
     yield from (f"it has not {what}" for what, there in lacking.items() if there)
-    yield from _own_layers(zero_stage, launch.grid.tensor)
 
 
 def _own_layers(zero_stage: int, tensor: int) -> Iterator[str]:
@@ -173,7 +186,7 @@ def _stages(launch: Launch) -> Iterator[str]:
         yield f'--pipeline-model-parallel-layout "{grid.layout}"'
     elif grid.layout:
         yield f'--pipeline-model-parallel-layout "{layout([int(count) for count in grid.layout.split(",")])}"'
-    elif grid.chunks > 1:
+    elif grid.chunks > 1 and len(set(blocks)) < 2:
         yield f"--num-virtual-stages-per-pipeline-rank {grid.chunks}"
     elif len(blocks) > 1 and (len(set(blocks)) > 1 or launch.card.layers % grid.pipeline):
         yield f'--pipeline-model-parallel-layout "{layout(blocks)}"'
@@ -184,4 +197,4 @@ def _stages(launch: Launch) -> Iterator[str]:
 
 def layout(blocks: Sequence[int]) -> str:
     """Stages as Megatron-LM writes them: E the embedding, t a block, L the loss."""
-    return "E" + "|".join(f"t*{count}" for count in blocks) + "L"
+    return "E" + "|".join(f"t*{count}" * (count > 0) for count in blocks) + "L"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simulator.errors import InputError
+from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import split
@@ -23,7 +24,8 @@ class PlanShape:
     channels are split, or terms of sums; context: the factor that is left, over which sequences alone are split.
     expert: devices of data x context that share the experts of a layer. whole_experts: those of all tensor ranks do.
     sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
-    replica in a micro-batch.
+    replica in a micro-batch. card: the network, where it is one's. blocks: transformer blocks of each stage, by their
+    attentions.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -35,14 +37,23 @@ class PlanShape:
     whole_experts: bool = False
     sequence_parallel: bool = False
     shares: tuple[int, ...]
+    card: ModelCard | None = None
+    blocks: tuple[int, ...] = ()
 
     @property
     def devices(self) -> int:
         return len({device for home in self.homes for device in home})
 
+    @property
+    def whole_blocks(self) -> bool:
+        """Whether it is a card's, whose blocks no stage shares."""
+        blocks = [{name.split(".")[1] for name in names if name.startswith("blocks.")} for names in self.stages]
+        return self.card is not None and sum(map(len, blocks)) == self.card.layers
 
-def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
-    """The shape of a plan. Raises InputError where it is not of this profile or not regular, naming the first layer."""
+
+def plan_shape(profile: Profile, plan: Plan, card: ModelCard | None = None) -> PlanShape:
+    """The shape of a plan, of a card where it is one's. Raises InputError where it is not of this profile or not
+    regular, naming the first layer."""
     require_placed(profile, plan)
     stages = _stages(profile, plan)
     homes = [plan.placements[names[0]].devices for names in stages]
@@ -70,6 +81,10 @@ def plan_shape(profile: Profile, plan: Plan) -> PlanShape:
         whole_experts=expert > 1 and tensor > 1 and not cut,
         sequence_parallel=tensor > 1 and any(sharding.degrees[2] == tensor * context for sharding in placements),
         shares=next((sharding.samples for sharding in placements if sharding.samples), tuple(parts)),
+        card=card,
+        blocks=tuple(
+            sum(profile.layers[profile.index[name]].kind == "attention" for name in names) for names in stages
+        ),
     )
 
 
