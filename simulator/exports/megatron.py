@@ -157,16 +157,16 @@ def _shared_experts(grid: TrainingGrid, dispatcher: str = "alltoall") -> str:
 
 
 def _spread(grid: TrainingGrid, *, overlaps: bool = False, sums: bool = True) -> Iterator[str]:
-    """sums: whether gradients are summed beside the backward pass."""
+    """sums: whether gradients are summed beside the backward pass, as its FSDP does, and asserts, in any case."""
     yield f"--tensor-model-parallel-size {grid.tensor} --pipeline-model-parallel-size {grid.pipeline}"
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
     yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
     yield "--tp-comm-overlap" if overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
+    if grid.replicas > 1 and (sums or grid.zero_stage >= 2):
+        yield "--overlap-grad-reduce" + " --overlap-param-gather" * (grid.zero_stage > 0)
     if grid.zero_stage == 1:
-        yield "--use-distributed-optimizer" + " --overlap-grad-reduce --overlap-param-gather" * sums
-    elif grid.zero_stage == 0 and grid.replicas > 1 and sums:
-        yield "--overlap-grad-reduce"
+        yield "--use-distributed-optimizer"
     if grid.zero_stage >= 2:
         sharded = "optim_grads" if grid.zero_stage == 2 else "optim_grads_params"
         yield "--use-megatron-fsdp --use-distributed-optimizer --ckpt-format fsdp_dtensor"
