@@ -112,9 +112,9 @@ class Options:
     def named(self, name: str, values: Mapping[str, str]) -> str | None:
         """Of `values`, that of the first word behind it that is one of them; where none is, it is not read."""
         words = re.findall(r"\w+", " ".join(self._options.get(name, ())))
-        found = next((values[word] for word in words if word in values), None)
-        self._read.update([name] if found or not words else ())
-        return found
+        meant = next((values[word] for word in words if word in values), None)
+        self._read.update([name] if meant or not words else ())
+        return meant
 
     def count(self, *names: str, default: int | None = None) -> int:
         """A whole number. Raises InputError where there is none and no default."""
