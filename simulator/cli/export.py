@@ -19,6 +19,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +62,11 @@ def run(args: argparse.Namespace) -> None:
     settings = _options.made_by(plan) if _options.says_how_made(plan) else None
     made = _options.made_for(plan, settings, args.profile) if settings else None
     profile = made[0] if made else _options.profile_on(_options.profile_named(plan, args.profile), None)
-    source = args.profile or (settings.profile if settings else None)
+    source, sequence = args.profile or (settings.profile if settings else None), getattr(settings, "sequence", None)
+    card = read_card(source) if source and is_card(source) else None
+    card = replace(card, sequence=sequence) if card and sequence else card
     runtime: Any = importlib.import_module(f"simulator.exports.{args.to}")
-    shape = plan_shape(profile, plan, read_card(source) if source and is_card(source) else None)
+    shape = plan_shape(profile, plan, card)
     if shape.expert > 1 and args.to != "megatron":
         raise InputError(f"expert is {shape.expert}: {args.to} scripts share out no experts; take --to megatron")
     runtime.check(plan, shape)
