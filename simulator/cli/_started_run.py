@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 OF_PLANS = (
     "batch_size", "microbatches", "schedule", "zero", "shard_group", "recompute", "bucket", "first_bucket", "sync",
-    "optimizer", "set", "effort", "work_deviation", "servers", "no_overlap", "strategies",
+    "optimizer", "set", "effort", "work_deviation", "servers", "no_overlap", "strategies", "precision",
 )  # fmt: skip
 """Options of other commands that a run which was started has already."""
 
