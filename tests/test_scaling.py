@@ -309,3 +309,16 @@ def test_wrong_options_are_refused(
 ) -> None:
     assert shardscope("scale", profile_file, "--cluster", "gcp-v100", "--devices", "2", *options) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_cards_are_priced_by_the_token_as_simulate_prices_them(capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*command: object) -> tuple[float, float]:
+        """Tokens per second and dollars per million of them."""
+        assert shardscope(*command, "gpt2", "--cluster", "dgx-h100", "--devices", 8) == 0
+        text = " ".join(capsys.readouterr().out.split())
+        rate, price = re.search(r"([\d,]+)(?:\.\d)? tokens/s", text), re.search(r"\$([\d.]+) per million tokens", text)
+        assert rate and price
+        return float(rate[1].replace(",", "")), float(price[1])
+
+    simulated = said("simulate", "--strategy", "data", "--microbatches", 1)
+    assert said("scale", "--sync", "ring") == pytest.approx(simulated, rel=0.01)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _options, _printing, _tables
-from simulator.cli._answers import dollars
+from simulator.cli._answers import Priced, dollars, priced
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError, require
 from simulator.one_line_parser import count, doublings, option, whole
@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
-        _print_points(points, title, notes, [path for path in (args.plot, args.usage) if path], args.verbose)
+        written = [path for path in (args.plot, args.usage) if path]
+        _print_points(points, priced(study.profile), title, notes, written, args.verbose)
 
 
 def _plot(points: Sequence[ScalingResult], title: str, path: Path) -> None:
@@ -127,19 +128,24 @@ def _architectures(args: argparse.Namespace) -> list[Architecture]:
 
 
 def _print_points(
-    points: Sequence[ScalingResult], title: str, notes: Sequence[str], written: Sequence[str], verbose: bool
+    points: Sequence[ScalingResult],
+    of: Priced,
+    title: str,
+    notes: Sequence[str],
+    written: Sequence[str],
+    verbose: bool,
 ) -> None:
     """The fastest and the cheapest point, then a row per point; below, what limits the largest, verbose: each."""
     say(title)
-    say(*_answer(points))
+    say(*_answer(points, of))
     print()
-    priced = any(point.dollars_per_sample is not None for point in points)
+    costs = any(point.dollars_per_sample is not None for point in points)
     epochs = any(point.epoch_s is not None for point in points)
-    columns = ("devices", "step", "samples/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
-    more = ("$/million",) * priced + ("epoch",) * epochs + ("$/epoch",) * (epochs and priced)
+    columns = ("devices", "step", f"{of.name}/s", "speed-up", "efficiency", "overhead", "exposed", "sent", "memory")
+    more = ("$/million",) * costs + ("epoch",) * epochs + ("$/epoch",) * (epochs and costs)
     table = _tables.new_table("sync", *columns, *more)
     for point in points:
-        table.add_row(point.architecture, *_cells(point), *(_cost_cells(point)[title] for title in more))
+        table.add_row(point.architecture, *_cells(point, of), *(_cost_cells(point, of)[title] for title in more))
     _tables.print_table(table, ("exposed", "overhead", "sent", "speed-up", "$/million"))
     say("overhead: part of the step in which a worker does not compute; memory: largest device")
     last = {point.architecture: point for point in points}
@@ -153,7 +159,7 @@ def _print_points(
         say(f"wrote {path}")
 
 
-def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
+def _answer(points: Sequence[ScalingResult], of: Priced) -> Iterator[str]:
     from simulator.report.metrics import Bottleneck
 
     fitting = [point for point in points if not point.verdict.startswith("does not fit")]
@@ -161,7 +167,7 @@ def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
         yield "nothing fits: make it smaller, or shard its states (simulate --zero)"
         return
     best = max(fitting, key=lambda point: point.samples_per_s)
-    speed = f"{best.samples_per_s:,.1f} samples/s, {best.speedup:.2f}x one device"
+    speed = f"{best.samples_per_s * of.per_sample:,.1f} {of.name}/s, {best.speedup:.2f}x one device"
     yield f"fastest: {_name(best)}, step {format_time(best.step_s)}, {speed}; {best.verdict or 'fits'}"
     if best.bottleneck is not None:
         limit = best.bottleneck
@@ -171,7 +177,8 @@ def _answer(points: Sequence[ScalingResult]) -> Iterator[str]:
             yield f"best change: {gain.change} would make it {gain.speedup:.2f}x faster"
     cheapest = min(fitting, key=lambda point: (float(f"{point.dollars_per_sample or 0:.3g}"), -point.samples_per_s))
     if cheapest.dollars_per_sample is not None:
-        yield f"cheapest: {_name(cheapest)}, {dollars(1e6 * cheapest.dollars_per_sample)} per million samples"
+        million = dollars(1e6 * cheapest.dollars_per_sample / of.per_sample)
+        yield f"cheapest: {_name(cheapest)}, {million} per million {of.name}"
 
 
 def _name(point: ScalingResult) -> str:
@@ -185,21 +192,21 @@ def _sizes(points: Sequence[ScalingResult]) -> Iterator[str]:
         yield f"on {', '.join(which)}: {text}"
 
 
-def _cost_cells(point: ScalingResult) -> dict[str, str]:
+def _cost_cells(point: ScalingResult, of: Priced) -> dict[str, str]:
     """Cells by the titles of their columns."""
     sample, epoch, epoch_s = point.dollars_per_sample, point.dollars_per_epoch, point.epoch_s
     return {
-        "$/million": "-" if sample is None else dollars(1e6 * sample),
+        "$/million": "-" if sample is None else dollars(1e6 * sample / of.per_sample),
         "epoch": "-" if epoch_s is None else format_duration(epoch_s),
         "$/epoch": "-" if epoch is None else dollars(epoch),
     }
 
 
-def _cells(point: ScalingResult) -> tuple[str, ...]:
+def _cells(point: ScalingResult, of: Priced) -> tuple[str, ...]:
     return (
         str(point.devices),
         format_time(point.step_s),
-        f"{point.samples_per_s:,.1f}",
+        f"{point.samples_per_s * of.per_sample:,.1f}",
         f"{point.speedup:.2f}x",
         f"{point.efficiency:.1%}",
         f"{point.communication_share:.1%}",
