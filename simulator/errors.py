@@ -93,7 +93,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 def _closest(name: str, known: Iterable[str], most: int) -> list[str]:
     import difflib
 
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
+    return difflib.get_close_matches(name, list(known), n=most)
 
 
 def require(ok: bool, field: str, value: object, rule: str) -> None:

@@ -118,7 +118,9 @@ def test_grids_are_judged_by_the_memory_of_the_cluster(tmp_path: Path, capsys: p
     """V100 are sold with 16 GiB, as this preset has them, and with 32, as the data sheet has them, too."""
     grids = ("--strategies", "data", "--zero", "0", "--batch-size", "8", "--runtime", "megatron")
     assert shardscope("compare", "llama3-1b", "--cluster", "p3-16xlarge", *grids) == 2
-    assert "devices is 8: no grid of them fits" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "devices is 8: no grid of them fits" in said.err
+    assert "0 simulated; none fits\n1 split cannot run" in said.out
     larger = tmp_path / "v100-32.yaml"
     assert shardscope("clusters", "p3-16xlarge", "--output", larger) == 0
     larger.write_text(larger.read_text().replace("memory_bytes: 17179869184", "memory_bytes: 34359738368"))

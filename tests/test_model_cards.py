@@ -126,7 +126,7 @@ def test_a_config_of_hugging_face_is_a_card(config: dict[str, Any], parameters: 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "mamba2"}, "unknown model_type 'mamba2'"),
+        ({"model_type": "mamba2"}, "unknown model_type 'mamba2'; known: bloom, "),
         ({"hidden_size": "4096"}, "hidden_size is '4096'"),
         ({"num_hidden_layers": None}, "num_hidden_layers is None"),
         ({"num_attention_heads": 33}, "heads is 33|kv_heads"),

@@ -24,7 +24,7 @@ def table(named: Sequence[SimulatedGrid]) -> TextTable:
     varying = {name for each in named for name in each.grid.degrees}
     degrees = [name for name in DEGREES if name == "data" or name in varying]
     rows = [_cells(each, degrees) for each in named]
-    shown = [title for title in rows[0] if any(row[title] for row in rows)] if rows else ["strategy", "fits"]
+    shown = [title for title in rows[0] if any(row[title] for row in rows)]
     drawn = new_table("strategy", *shown[1:-1], last="fits")
     for row in rows:
         drawn.add_row(*(row[title] for title in shown))

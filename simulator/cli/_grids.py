@@ -192,14 +192,15 @@ def _print(
     if card.not_counted:
         say(f"not counted of its configuration: {', '.join(card.not_counted)}")
     total = len(grids) + len(ranking.bounded)
-    rest = (
-        f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s" if ranking.bounded else ""
-    )
+    rest = "" if runs else "; none fits"
+    if ranking.bounded:
+        rest = f"; none of the other {len(ranking.bounded)} is faster than {ranking.bound_s:.3f} s"
     say(f"{total} grids, {len(ranking.simulated)} simulated{rest}")
     splits = list(best_of_splits(runs))
     named = splits[:top] + [each for each in splits[top:] if each.grid.strategy != "megatron"]
-    _tables.print_table(_grid_words.table(named), _grid_words.MAY_GO)
-    if profile.software["precision"] != "bf16":
+    if named:
+        _tables.print_table(_grid_words.table(named), _grid_words.MAY_GO)
+    if named and profile.software["precision"] != "bf16":
         say("MFU: of the dense peak in bf16, as is usual")
     say(*_grid_words.left_out(ranking, top))
     if command:

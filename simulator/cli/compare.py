@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
         return _better.run(args)
     if is_card(args.profile):
         return _grids.run(args)
+    profile = files.read_profile(args.profile)
     _grids.check_profile(args)
     names = strategy_names(args.strategies)
     _effects.check_step(args)
     _effects.check_strategies(args, names)
-    profile = files.read_profile(args.profile)
     curves = _accuracy.read(args, profile)
     cluster = _options.read_cluster(args, args.sync)
     done: dict[str, JudgedChoice] = {}
