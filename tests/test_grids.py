@@ -14,6 +14,8 @@ from partitioners._grid_choices import divisible
 from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.grid_plan import grid_plan
 from partitioners._grids.ranking import best_of_splits, ranked_grids, split_of
+from simulator.cli._grid_words import MAY_GO, table
+from simulator.cli._tables import print_table
 from simulator.cluster import Cluster
 from simulator.errors import InputError
 from simulator.language_models.accelerators import accelerator
@@ -260,6 +262,18 @@ def test_a_ranking_without_time_says_that_it_is_not_certain() -> None:
     step_s = ranking.runs[0].report.step_s
     may_be = [replace(ranking, bound_s=factor * step_s).may_be_best for factor in (0.9, 1.1)]
     assert may_be == [True, False] and not replace(ranking, bound_s=0.0, certain=True).may_be_best
+
+
+def test_a_table_of_the_widest_grids_fits_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("simulator.cli._tables.PLAIN_WIDTH", 80)
+    some = ranked_grids(SMALL, PROFILES[SMALL], nodes(8), NANOTRON, 32, time_left_s=lambda: 0.0).runs[0]
+    grid = TrainingGrid(data=1024, context=16, tensor=8, pipeline=16, expert=64, expert_tensor=1, zero_stage=1,
+                        shard_group=128, recomputation="selective", accumulation=1024, chunks=4)  # fmt: skip
+    print_table(table([replace(some, grid=grid, report=replace(some.report, step_s=123.456))]), MAY_GO)
+    *lines, note = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80 and "GiB, data, strategy, fits;" in note
 
 
 def test_a_ranking_uses_every_device_and_puts_those_that_run_first() -> None:

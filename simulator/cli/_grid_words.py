@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from partitioners._grids.simulated_grid import SimulatedGrid
     from simulator.language_models.training_grid import TrainingGrid
 
-MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU")
-"""Columns that a narrow terminal does not get."""
+MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU", "GiB", "data", "strategy", "fits")
+"""Columns that a narrow terminal does not get; the last follow from the others, of grids that all run."""
 
 
 def table(named: Sequence[SimulatedGrid]) -> TextTable:
