@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +42,18 @@ def test_partition_writes_a_plan_that_explain_reads_alone(
     assert "l0 .. l2 whole on device 0" in " ".join(out.split())
     assert "l2: " in out and "activations" in out
     assert "devices twice as fast: " in out
+
+
+def test_rows_of_repeated_blocks_are_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """GPT-2 medium has 24 blocks; between two of them a run of layers begins in one and ends in the next."""
+    plan = str(tmp_path / "plan.json")
+    made = ["partition", "gpt2-medium", "--cluster", "dgx-h100", "--devices", "4", "--strategy", "megatron"]
+    assert run(capsys, *made, "--set", "tensor=4", "--output", plan)[0] == 0
+    _, out, _ = run(capsys, "explain", plan)
+    assert len(out.splitlines()) < 40 and re.search(r"^blocks\.0-22\.\w+ \.\. blocks\.1-23\.\w+  ", out, re.MULTILINE)
+    assert re.search(r"^blocks\.0-23\.down: .* activations", out, re.MULTILINE)
+    _, out, _ = run(capsys, "explain", plan, "--verbose")
+    assert len(out.splitlines()) > 24 * 7 and "0-22" not in out and "more that send less" not in out
 
 
 def test_explain_asks_for_a_cluster_when_the_plan_names_none(

@@ -166,14 +166,14 @@ def _device_table(report: Report, verbose: bool) -> TextTable:
     for number, cells in enumerate(rows):
         groups.setdefault(cells, []).append(number)
     for cells, numbers in list(groups.items())[:MOST_ROWS]:
-        table.add_row(f"{len(numbers)}: {_group_name(numbers)}", *cells)
+        table.add_row(f"{len(numbers)}: {group_name(numbers)}", *cells)
     if len(groups) > MOST_ROWS:
         left = sum(map(len, list(groups.values())[MOST_ROWS:]))
         table.add_row(f"{left} more", *[""] * (len(table.columns) - 1))
     return table
 
 
-def _group_name(numbers: Sequence[int]) -> str:
+def group_name(numbers: Sequence[int]) -> str:
     """A group's first runs of numbers, such as 0-7, 32-39."""
     from simulator.studies.explain import number_runs
 

@@ -7,8 +7,9 @@ command line names no --profile, or --cluster with its overrides.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -28,19 +29,19 @@ MOST_CROSSINGS = 8
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "plan PLAN", "a plan file that `partition` or `--plan-out` wrote")
-    option(parser, "--json", "print the explanation as JSON instead")
+    _options.add_output(parser, "the explanation")
     _options.add_inputs(parser, required=False)
 
 
 def run(args: argparse.Namespace) -> None:
     from simulator.studies.explain import explain
 
-    profile, cluster, done = _options.simulated(args, ())
+    profile, cluster, done = _options.simulated(args, ("verbose",))
     explanation = explain(profile, cluster, done)
     if args.json:
         _printing.print_json(explanation_json(explanation, done))
     else:
-        print_explanation(explanation, profile, done)
+        print_explanation(explanation, profile, done, args.verbose)
 
 
 def print_partition(profile: Profile, done: Run, path: str, notes: Iterable[str]) -> None:
@@ -66,28 +67,43 @@ def explanation_json(explanation: Explanation, done: Run) -> dict[str, object]:
     }
 
 
-def print_explanation(explanation: Explanation, profile: Profile, done: Run) -> None:
-    """Splits, crossings, bottleneck and gains."""
+def print_explanation(explanation: Explanation, profile: Profile, done: Run, verbose: bool) -> None:
+    """Splits, crossings, bottleneck and gains; verbose: of every block where many are alike, and all crossings."""
     from simulator.studies.explain import crossing_words
 
     say(_summary(profile, done))
     if done.plan.command:
         print(f"made by: {done.plan.command}")
     splits = _tables.new_table("layers", last="split")
-    for first, last, how in explanation.splits:
+    few = verbose or len(explanation.splits) <= _printing.MOST_ROWS
+    for first, last, how in explanation.splits if few else _folded(explanation.splits):
         splits.add_row(first if first == last else f"{first} .. {last}", how)
     print()
     _tables.print_table(splits)
     print()
-    say(*map(crossing_words, explanation.crossings[:MOST_CROSSINGS]))
-    rest = len(explanation.crossings) - MOST_CROSSINGS
-    if rest > 0:
-        say(f"and {rest} more layers that send less")
+    crossings = [crossing_words(use) for use in explanation.crossings]
+    if not verbose:
+        crossings = [": ".join(row) for row in _folded([tuple(words.split(": ", 1)) for words in crossings])]
+    shown = len(crossings) if verbose else MOST_CROSSINGS
+    say(*crossings[:shown])
+    if crossings[shown:]:
+        say(f"and {len(crossings) - shown} more that send less; --verbose adds every layer")
     if not explanation.crossings:
         say("nothing crosses between devices")
     say(f"\nbottleneck: {explanation.bottleneck}")
     for gain in explanation.gains:
         say(f"{gain.change}: {gain.speedup:.2f}x faster")
+
+
+def _folded(rows: Iterable[tuple[str, ...]]) -> Iterator[tuple[str, ...]]:
+    """Rows whose names differ in their first number alone, and nothing else, as one, such as blocks.0-79.output."""
+    alike: dict[tuple[str, ...], list[list[str]]] = {}
+    for *names, what in rows:
+        alike.setdefault((*(re.sub(r"\d+", "\0", name, count=1) for name in names), what), []).append(names)
+    for (*marks, what), same in alike.items():
+        columns = zip(*same, strict=True)
+        numbers = [sorted({int(n) for name in column for n in re.findall(r"\d+", name)[:1]}) for column in columns]
+        yield *(mark.replace("\0", _printing.group_name(n)) for mark, n in zip(marks, numbers, strict=True)), what
 
 
 def _summary(profile: Profile, done: Run) -> str:
