@@ -1,7 +1,8 @@
 """Search all strategies for the best plan and bound how far it is from the optimum.
 
 What every strategy says there is to try is simulated in the order of lower bounds, which rule out the rest; then the
-best plans are changed until the budget is spent. Prints the best plan so far, also after Ctrl-C.
+best plans are changed until the budget is spent. Prints the best plan so far, also after Ctrl-C. A row has the best
+simulated plan of its strategy; better ones that could not beat the first row are left out: `compare` ranks strategies.
 """
 
 from __future__ import annotations
@@ -147,11 +148,11 @@ def _rows(searching: PlanSearch) -> list[dict[str, Any]]:
 
 def _print(searching: PlanSearch, plan_out: str | None) -> None:
     rows, tally, column = _rows(searching), searching.tally, searching.objective.column
-    _results.print_rows("best of each", rows, list(rows[0]), (column,))
+    _results.print_rows("best simulated", rows, list(rows[0]), (column,))
     counts = f"{_plans(tally)} simulated, {tally.too_large} do not fit into memory, {tally.infeasible} cannot be built"
     if tally.bounded:
         least = value_text(column, tally.least)
-        counts += f"; {tally.bounded} choices of strategies were not simulated, none of which has less than {least}"
+        counts += f"; {tally.bounded} choices were not simulated: some may beat their row, none has less than {least}"
     say(counts if tally.complete else f"{counts}; the budget is spent before all were tried")
     score, bound = rows[0][column], searching.bound
     gap = _gap(score, bound)
