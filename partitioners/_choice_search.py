@@ -200,7 +200,10 @@ def best_of_strategy(
         choice = StrategyChoice(strategy=name, step=step, own=own)
         plan = replace(choice, own={"seed": seed, **own}).plan(profile, cluster)
         return JudgedChoice.of(choice, plan, profile, cluster, step.runtime)
-    return best_choice(name, profile, cluster, step, lambda each: zero in (None, each.step.states.stage))
+    best = best_choice(name, profile, cluster, step, lambda each: zero in (None, each.step.states.stage))
+    if best.choice.strategy == name:
+        return best
+    return replace(best, report=replace(best.report, strategy=f"{name} (as {best.choice.strategy})"))  # it recomputes
 
 
 def plan_by_choice(

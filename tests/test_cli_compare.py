@@ -72,3 +72,13 @@ def test_what_does_not_fit_is_said(tiny: str, capsys: pytest.CaptureFixture[str]
     assert shardscope(*command) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"data: does not fit: \S*gpu0 needs ", text)
+
+
+def test_a_row_has_the_name_that_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """Recomputation, without which data parallelism does not fit here, is megatron's option."""
+    command = ("compare", "bert_large_v100", "--cluster", "p3-16xlarge", "--devices", 8, "--strategies", "data")
+    (row,) = report(capsys, *command)["strategies"]
+    assert row["strategy"] == "data" and row["report"]["strategy"] == "data (as megatron)"
+    assert {"--strategy", "megatron", "recomputation=selective"} <= set(row["simulate"].split())
+    assert shardscope(*command) == 0
+    assert "best: data (as megatron), recomputation selective, step" in capsys.readouterr().out
