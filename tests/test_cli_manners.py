@@ -208,17 +208,20 @@ def test_json_has_a_schema_and_the_keys_that_its_page_lists(
         "search": (*STEP, "--budget", "1s"),
         "profiles": (),
         "clusters": (),
-        "clusters NAME": ("cpu-1g",),
+        "clusters NAME": ("p3-8xlarge",),
         "export": (plan, "--to", "ddp", *NETWORK, "--output", tmp_path / "train.py"),
         "report": (*STEP, "--strategies", "data", "--output", tmp_path / "report.html"),
     }
-    page = (Path(__file__).parent.parent / "docs/json.md").read_text()
+    page, keys = (Path(__file__).parent.parent / "docs/json.md").read_text(), dict[str, set[str]]()
     for name, arguments in commands.items():
         value = printed(capsys, name.split()[0], *arguments)
         assert value["schema"] == 1
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         listed = {word.strip("` ") for word in row.split("|")[2].split(",")}
         assert set(value) - {"schema"} == listed, name
+        keys[name] = listed
+        if name == "compare":
+            assert set(value["strategies"][0]["report"]) == keys["simulate"]
 
 
 def test_a_plan_and_a_cluster_go_to_standard_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output:
         catalogue.write_cluster(cluster, args.output, catalogue.read_runtime(args.cluster))
     if args.json:
-        _printing.print_json(files.plain(cluster))
+        _printing.print_json({"host_cores": cluster.host_cores, **files.plain(cluster)})
     elif args.output != "-":
         print_cluster(cluster)
 

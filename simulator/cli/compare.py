@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
@@ -110,13 +111,15 @@ def run(args: argparse.Namespace) -> int:
     if args.trace_out and best:
         _printing.write_trace(simulate(profile, cluster, best.plan, runtime=best.runtime), cluster, args.trace_out)
     reports = [each.report for each in runs]
+    intervals = [expected_interval(each.report, profile, cluster, each.plan, each.runtime) for each in runs]
     notes = [*_printing.machine_notes(profile, cluster, args.strict), *_effects.notes(args, reports, cluster)]
     if args.json:
         rows: list[dict[str, object]] = [
-            {"strategy": name, "simulate": done[name].choice.words, "report": done[name].report.to_dict()}
+            {"strategy": name, "simulate": each.choice.words,
+             "report": {**each.report.to_dict(), "interval": asdict(interval)}}
             | ({"to_accuracy": reached[name].to_dict()} if reached else {})
-            for name in ranked
-        ]
+            for name, each, interval in zip(ranked, runs, intervals, strict=True)
+        ]  # fmt: skip
         rows += [{"strategy": name, "error": why} for name, why in failed.items()]
         _printing.print_json({"strategies": rows}, *notes)
     else:
@@ -129,7 +132,6 @@ def run(args: argparse.Namespace) -> int:
             failed=failed,
             verbose=args.verbose,
         )
-        intervals = [expected_interval(each.report, profile, cluster, each.plan, each.runtime) for each in runs]
         ways = [each.choice for each in runs]
         print_comparison(profile, cluster, reports, intervals, ways, shown)
         if curves is not None:
