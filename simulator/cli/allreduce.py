@@ -3,7 +3,7 @@
     shardscope allreduce --cluster p3-8xlarge --devices 16 --size 100MB --late 3=5ms
 
 A device passes a piece on as soon as it has it. In a simulated step each round of a collective waits for its slowest
-pair; "in lockstep" says what that gives here, where the collective has its links for itself.
+pair; "in lockstep" says what that gives here, where the collective has its links for itself and no library chooses.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A collective message by message: when each member ends if they begin at unequal times, over unequal links.
 
-A member passes a piece on once it has it and once the piece before has arrived where this one goes. Both are maxima and
-sums, so the ends follow from the beginnings in a few numpy calls, without an event per message. It holds where the
-collective has its links for itself; messages of one round that cross a link share it evenly (a measured curve says
-what it says, however many cross).
+A member passes a piece on once it has it and once the piece before has left. Both are maxima and sums, so the ends
+follow from the beginnings in a few numpy calls, without an event per message. It holds where the collective has its
+links for itself; messages of one round that cross a link share it evenly (a measured curve says what it says, however
+many cross).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _ROUNDING = 1e-12
 
 
 def messages_s(cluster: Cluster, pairs: Sequence[Edge], size_bytes: float) -> Floats:
-    """Seconds of a message of `size_bytes` over each of `pairs`, shape (pairs,), when all go at once."""
+    """Of a message of `size_bytes` over each of `pairs`, when all go at once, the latency and the seconds of its bytes,
+    shape (2, pairs)."""
     routes = [cluster.route(*pair) for pair in pairs]
     first = np.cumsum([0, *map(len, routes)])[:-1]
     crossed = np.array([link for route in routes for link in route], dtype=np.int64)  # (links of all routes,)
@@ -29,10 +30,10 @@ def messages_s(cluster: Cluster, pairs: Sequence[Edge], size_bytes: float) -> Fl
     bandwidths = np.array([link.bandwidth_bytes_per_s for link in cluster.links])
     latencies = np.array([link.latency_s for link in cluster.links])
     slowest = np.maximum.reduceat((crowd / bandwidths)[crossed], first)  # (pairs,), seconds per byte
-    seconds: Floats = np.add.reduceat(latencies[crossed], first) + size_bytes * slowest
+    seconds: Floats = np.stack([np.add.reduceat(latencies[crossed], first), size_bytes * slowest])
     measured = np.array([link.curve is not None for link in cluster.links])
     for number in np.flatnonzero(np.logical_or.reduceat(measured[crossed], first)).tolist():
-        seconds[number] = cluster.transfer_s(*pairs[number], size_bytes)
+        seconds[:, number] = 0.0, cluster.transfer_s(*pairs[number], size_bytes)
     return seconds
 
 
@@ -70,26 +71,26 @@ def ring_ends_s(begin_s: Floats, message_s: Floats) -> Floats:
     return result
 
 
-def tree_ends_s(begin_s: Floats, parent: Ints, up_s: Floats, down_s: Floats, pieces: int) -> Floats:
-    """When each of N members of a tree holds all pieces, summed up to the root and sent down again, shape (N,).
+def tree_ends_s(begin_s: Floats, parent: Ints, up_s: Floats, down_s: Floats) -> Floats:
+    """When each of N members of a tree holds the sum, made on the way up to the root and sent down again, shape (N,).
 
-    parent: of each member, -1 for the root. up_s, down_s: of a message with one piece from a member to its parent, and
-    back. A member passes piece k up when it has it of all its children, and down when it has it.
+    parent: of each member, -1 for the root. up_s, down_s: latency and seconds of the bytes from a member to its parent,
+    and back, shape (2, N). Pieces are infinitely small: a member passes one up when it has it of all its children, and
+    down when it has it. So the first arrives after the latency, the last when the bytes have gone or the sender's last
+    has come, whichever is later.
     """
-    number = np.arange(pieces)
 
-    def passed(ready: Floats, message_s: float) -> Floats:
-        """When each piece has crossed an edge, one after the other: x(k) = max(x(k-1), ready(k)) + message_s."""
-        crossed: Floats = np.maximum.accumulate(ready - number * message_s) + (number + 1) * message_s
-        return crossed
+    def passed(has: Floats, latency_s: float, bytes_s: float) -> Floats:
+        """When the first and the last piece have crossed an edge."""
+        return np.array([has[0], max(has[1], has[0] + bytes_s)]) + latency_s
 
     order = _from_root(parent)
-    has = np.repeat(begin_s[:, None], pieces, axis=1)  # (members, pieces)
+    has = np.repeat(begin_s[:, None], 2, axis=1)  # (members, first and last piece)
     for member in reversed(order[1:]):
-        has[parent[member]] = np.maximum(has[parent[member]], passed(has[member], up_s[member]))
+        has[parent[member]] = np.maximum(has[parent[member]], passed(has[member], *up_s[:, member]))
     for member in order[1:]:
-        has[member] = passed(has[parent[member]], down_s[member])
-    return has[:, -1]
+        has[member] = passed(has[parent[member]], *down_s[:, member])
+    return has[:, 1]
 
 
 def _from_root(parent: Ints) -> list[int]:

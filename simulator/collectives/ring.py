@@ -44,7 +44,7 @@ def ring_ends(
     cluster: Cluster, group: Sequence[int], size_bytes: float, begin_s: Floats, message_overhead_s: float = 0.0
 ) -> Floats:
     """When each member has the sum, shape (N,): 2(N-1) rounds of a message of S/N bytes from each to the next."""
-    into = np.roll(messages_s(cluster, around(tuple(group)), size_bytes / len(group)), 1)
+    into = np.roll(messages_s(cluster, around(tuple(group)), size_bytes / len(group)).sum(axis=0), 1)
     return ring_ends_s(begin_s + message_overhead_s, into + message_overhead_s)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil
 
 import numpy as np
 
@@ -11,9 +10,6 @@ from simulator.cluster import Cluster
 from simulator.collectives._collective import Collective, CollectiveTask, both_ways
 from simulator.collectives._messages import messages_s, tree_ends_s
 from simulator.taskgraph import Floats, Route
-
-PIECE_BYTES = 2**19
-"""What travels at a time where messages are counted: a slot of NCCL's buffers, of 4 MiB in 8 slots."""
 
 
 def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[CollectiveTask]:
@@ -33,18 +29,18 @@ def double_binary_tree(cluster: Cluster, group: Sequence[int], size_bytes: float
 def tree_ends(
     cluster: Cluster, group: Sequence[int], size_bytes: float, begin_s: Floats, message_overhead_s: float = 0.0
 ) -> Floats:
-    """When each member has both halves of the sum, shape (N,), in pieces of about PIECE_BYTES."""
+    """When each member has both halves of the sum, shape (N,), each a message over every edge up and down."""
     trees = _two_trees(len(group))
     pairs = both_ways([(group[a], group[b]) for edges in trees for a, b in edges])
-    pieces = max(1, ceil(size_bytes / 2 / PIECE_BYTES))
-    messages = messages_s(cluster, pairs, size_bytes / 2 / pieces) + message_overhead_s
-    by_tree = messages.reshape(2, -1, 2)  # (trees, edges, up and down)
+    messages = messages_s(cluster, pairs, size_bytes / 2)
+    messages[0] += message_overhead_s
+    by_tree = messages.reshape(2, 2, -1, 2)  # (latency and bytes, trees, edges, up and down)
     ends = []
-    for edges, message_s in zip(trees, by_tree, strict=True):
+    for edges, message_s in zip(trees, by_tree.swapaxes(0, 1), strict=True):
         child, above = np.array(edges).T
-        parent, up_s, down_s = np.full(len(group), -1), np.zeros(len(group)), np.zeros(len(group))
-        parent[child], up_s[child], down_s[child] = above, message_s[:, 0], message_s[:, 1]
-        ends.append(tree_ends_s(begin_s + message_overhead_s, parent, up_s, down_s, pieces))
+        parent, up_s, down_s = np.full(len(group), -1), *np.zeros((2, 2, len(group)))
+        parent[child], up_s[:, child], down_s[:, child] = above, message_s[..., 0], message_s[..., 1]
+        ends.append(tree_ends_s(begin_s + message_overhead_s, parent, up_s, down_s))
     return np.maximum(*ends)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,7 +36,8 @@ def all_reduce_by_message(
     """An all-reduce of `size_bytes` over all workers, which begin at `begin_s`, in order of their numbers.
 
     message_overhead_s: what a worker takes for each message that it gets, and once to begin. lockstep_s is what a
-    simulated step takes for it, without that. Raises InputError for a collective of which no messages are counted.
+    simulated step takes for it, without that, where no library or measured curve says otherwise. Raises InputError for
+    a collective of which no messages are counted.
     """
     ends = collectives.load(collective).ends
     if ends is None:
@@ -53,12 +54,12 @@ def all_reduce_by_message(
 
 
 def _lockstep_s(cluster: Cluster, collective: str, size_bytes: float) -> float:
-    """Seconds of the collective as a step is lowered to it, alone on the links."""
+    """Seconds of the collective as a step is lowered to it, alone on the links, and by the links alone."""
     builder = GraphBuilder()
     tasks: list[int] = []
     for step in collectives.load(collective).tasks(cluster, range(cluster.workers), size_bytes):
         if step.route is not None:
-            route = builder.route(step.route)
+            route = builder.route(replace(step.route, collective=""))
             added = builder.add(Kind.SYNCHRONISATION, 1, route=route, bytes=step.bytes, seconds=step.seconds)
             builder.depend(added, [tasks[i] for i in step.after])
             tasks.append(int(added[0]))
