@@ -16,12 +16,14 @@ from random_inputs import clusters, plans, profiles
 from small_networks import chain
 
 from simulator.cluster import Cluster, Device, Link
+from simulator.collectives.ring import around
 from simulator.curve import Curve
 from simulator.engine import binding_tasks, engine_name, longest_chain_s, simulate
 from simulator.errors import InputError, StuckError, UnknownNameError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.network.catalogue import read_cluster
 from simulator.plan import Plan, Sharding
 from simulator.run import run
 from simulator.runtime import IDEAL, Runtime
@@ -170,6 +172,22 @@ def test_collectives_over_many_links_run_alike(seed: int, equal: bool) -> None:
         if task[0] >= 8:
             builder.depend(task, task - rng.integers(1, 9))
     assert_agreement(builder.build(np.zeros(8), ()), cluster, IDEAL)
+
+
+@both_engines
+def test_links_of_another_speed_run_alike() -> None:
+    """What is kept of a graph is not how fast its classes went on the cluster before: an all-reduce, and messages that
+    links give less than to it."""
+    cluster = read_cluster("p3-16xlarge", devices=16)
+    builder = GraphBuilder()
+    for route in (
+        Route(around(tuple(range(16))), 30, collective="all-reduce"),
+        *(Route(((i, i + 8),)) for i in range(8)),
+    ):
+        builder.add(Kind.SYNCHRONISATION, 1, route=builder.route(route), bytes=1e8)
+    graph = builder.build(np.zeros(16), ())
+    for gbps in (1, 10, 100, 3):
+        assert_agreement(graph, cluster.with_tier("inter", bandwidth_bytes_per_s=gbps * 1e9 / 8), IDEAL)
 
 
 def switch(count: int, cores: float = 1.0) -> Cluster:

@@ -29,7 +29,7 @@ Part = Array | int
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Room:
-    """A run before it begins, of any durations.
+    """A run before it begins, of any durations, over links of any speed.
 
     run: its fields, of those in the room their places. inside: which these are. image: what the room begins with;
     size: its bytes in all. inputs: what the run reads, whose addresses stand in its fields.
@@ -65,8 +65,13 @@ class Room:
         memory = np.empty(self.size + _LINE, dtype=np.uint8)
         base = -memory.ctypes.data % _LINE
         memory[base : base + len(self.image)] = self.image
-        resources = memory[base + int(self.run["resource"]) :][: _bytes("Resource", len(columns.capacity))]
-        resources.view(_record("Resource"))["capacity"] = columns.capacity
+        for part, struct, name, values in (
+            ("resource", "Resource", "capacity", columns.capacity),
+            ("class_", "Class", "cap", columns.class_cap),
+            ("use", "Use", "weight", columns.weight),
+        ):
+            records = memory[base + int(self.run[part]) :][: _bytes(struct, len(values))]
+            records.view(_record(struct))[name] = values
         run = self.run.copy()
         fields = run.reshape(1).view(np.int64)
         fields[self.inside] += memory.ctypes.data + base
@@ -155,9 +160,7 @@ def _shared(columns: Columns) -> dict[str, Part]:
     first_ending = _first(columns.activity_class[columns.activity_class >= 0], fixed)
     first_ending = np.append(first_ending, first_ending[-1] + 1 + works)
     class_ = _records("Class", classes, first_use=first_use[:-1], end_use=first_use[1:], first_ending=first_ending[:-1])
-    class_["cap"][:fixed] = columns.class_cap
     use = _records("Use", int(first_use[-1]), weight=1.0)
-    use["weight"][: len(columns.weight)] = columns.weight
     use["resource"] = np.append(columns.resource, on_cores)
     first_user = _first(use["resource"], resources)
     level_size = _level_sizes(classes)
@@ -165,7 +168,7 @@ def _shared(columns: Columns) -> dict[str, Part]:
         "class_": class_,
         "use": use,
         "user": _bytes("User", int(first_user[-1])),
-        "resource": _records("Resource", resources, capacity=columns.capacity, first_user=first_user[:-1]),
+        "resource": _records("Resource", resources, first_user=first_user[:-1]),
         "ending": _bytes("Entry", int(first_ending[-1])),
         "limit": _bytes("Limit", classes),
         "followed": _bytes("Entry", resources),
