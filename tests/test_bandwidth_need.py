@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from partitioners._grids import ranking as ranking_module
+from partitioners._grids.ranking import Ranking, ranked_grids
 from simulator import cli
+from simulator.cli import network
 from simulator.cluster import Cluster
 from simulator.network import catalogue
 from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s
@@ -49,7 +53,7 @@ def test_enough_is_where_the_step_is_5_percent_longer(cluster: Cluster) -> None:
 def test_a_plan_that_was_slower_on_a_faster_network_is_not_simulated(cluster: Cluster) -> None:
     asked: list[str] = []
 
-    def counted(name: str, network: Cluster) -> float:
+    def counted(name: str, changed: Cluster) -> float:
         asked.append(name)
         return {"fast": 1.0, "slow": 9.0}[name]
 
@@ -72,3 +76,19 @@ def test_the_command_says_what_is_enough(tmp_path: Path, capsys: pytest.CaptureF
 def test_one_node_needs_no_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["network", "gpt2", "--cluster", "dgx-h100", "--devices", "8"]) == 2
     assert "no links between nodes" in capsys.readouterr().err
+
+
+def test_of_a_card_so_many_grids_are_simulated_on_each_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the best is certain before; bounds do not count."""
+    rankings: list[Ranking] = []
+
+    def ranked(*inputs: Any, **options: Any) -> Ranking:
+        rankings.append(ranked_grids(*inputs, **options))
+        return rankings[-1]
+
+    monkeypatch.setattr(ranking_module, "ranked_grids", ranked)
+    monkeypatch.setattr(network, "TRIED", 3)
+    assert cli.main(["network", "llama3-1b", "--cluster", "dgx-h100", "--devices", "32"]) == 0
+    assert len(rankings) == len(network.SEARCHED)
+    assert all(each.certain or len(each.simulated) == 3 for each in rankings)
+    assert any(len(each.simulated) == 3 for each in rankings)

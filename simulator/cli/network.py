@@ -102,11 +102,12 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
         network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
-        left = iter(range(TRIED, -1, -1))
+        tried = list[int]()
         ranking = ranked_grids(
             of.card, of.profile, network, of.stack, of.batch, top=1, bounds=bounds,
             wanted=lambda grid: args.zero in (None, grid.zero_stage),
-            time_left_s=lambda left=left: min(next(left, 0), ends_s - perf_counter()),  # type: ignore[misc]
+            show=lambda ranking, tried=tried: tried.append(len(ranking.simulated)),  # type: ignore[misc]
+            time_left_s=lambda tried=tried: ends_s - perf_counter() if len(tried) < TRIED else 0.0,  # type: ignore[misc]
         )  # fmt: skip
         splits = list(best_of_splits(ranking.runs))[:KEPT]
         require(len(splits) > 0, "devices", cluster.workers, f"no grid of them fits {of.card.name}; take more")
