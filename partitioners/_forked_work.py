@@ -139,7 +139,9 @@ class _Child:
 
 
 def _serve(work: Callable[[Any], Any], pipe: Connection, parent: int) -> NoReturn:
-    """The life of a forked process, which leaves Ctrl-C to its parent and ends with it."""
+    """The life of a forked process, which leaves Ctrl-C to its parent, ends with it and forks none itself."""
+    global MOST_PROCESSES
+    MOST_PROCESSES = 1
     try:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

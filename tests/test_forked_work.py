@@ -102,6 +102,11 @@ def test_what_is_sent_is_what_was_asked_for_of_a_result() -> None:
         assert [ahead(1), ahead(2)] == [[1, 1, 1], (2, 3)]
 
 
+def test_forked_processes_fork_none() -> None:
+    with _forked(lambda job: usable_cores(), range(2, 4)) as ahead:
+        assert [ahead(job) for job in range(1, 4)][1:] == [1, 1]
+
+
 def test_no_process_outlives_the_work() -> None:
     with _forked(lambda job: os.getpid() if job < 3 else signal.pause(), range(2, 9)) as ahead:
         ahead(1)

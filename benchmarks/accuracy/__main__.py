@@ -20,6 +20,7 @@ from benchmarks.accuracy._bands import evidence, with_intervals
 from benchmarks.accuracy._source import Source, unpacked
 from benchmarks.accuracy._steps import Figures
 from benchmarks.published import table
+from partitioners._forked_work import ForkedWork
 from simulator.files import write_text_atomic
 from simulator.report.evidence import WORDS
 
@@ -72,14 +73,20 @@ MARK = "<!-- slow: it needs the published measurements -->\n<!-- output: python 
 
 def source(name: str) -> Source:
     """A source, predicted; its intervals are those that all others give it, as the data file has them."""
-    made: Source = import_module(f"benchmarks.accuracy.{name}").source()
+    made = _predicted(name)
     every = {**{other: unpacked(each) for other, each in _kept().items()}, name: made.steps}
     return replace(made, steps=with_intervals(name, every))
 
 
+def _predicted(name: str) -> Source:
+    made: Source = import_module(f"benchmarks.accuracy.{name}").source()
+    return made
+
+
 def all_sources() -> dict[str, Source]:
     """Every source, predicted, with the intervals that all others give it."""
-    made: dict[str, Source] = {name: import_module(f"benchmarks.accuracy.{name}").source() for name in SOURCES}
+    with ForkedWork(_predicted, lambda: SOURCES) as ahead:
+        made = {name: ahead(name) for name in SOURCES}
     every = {name: each.steps for name, each in made.items()}
     return {name: replace(each, steps=with_intervals(name, every)) for name, each in made.items()}
 
