@@ -73,7 +73,7 @@ OBJECTIVES: Mapping[str, Objective] = {
         "peak_memory_bytes",
         lambda report: report.peak_memory_bytes,
         lambda bound, cluster: bound.peak_bytes,
-        lambda profile, cluster, step: memory_bound_bytes(profile, cluster, step.optimizer_state),
+        lambda profile, cluster, step: memory_bound_bytes(profile, cluster, step.optimizer_ratio),
     ),
 }
 

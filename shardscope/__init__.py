@@ -20,6 +20,7 @@ MORE = {
     "make_plan": "partitioners",
     "read_profile_or_card": "simulator.language_models.modelled_profile",
     "run": "simulator.run",
+    "runtime_of": "simulator.language_models.training_stack",
     "step_interval": "simulator.report.interval",
     "strategies": "partitioners",
 }

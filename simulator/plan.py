@@ -154,8 +154,8 @@ class StepSettings:
     """None: open."""
     synchronisation: Synchronisation = Synchronisation()
     """Of gradients."""
-    optimizer_state: float = 1.0
-    """Bytes per byte of parameters."""
+    optimizer_state: float | None = None
+    """Bytes per byte of parameters; None: open."""
     states: ParameterStates = REPLICATED
     """What users of a parameter share out."""
     recompute: str = ""
@@ -168,7 +168,12 @@ class StepSettings:
 
     def __post_init__(self) -> None:
         microbatches = 1 if self.microbatches is None else self.microbatches
-        plan_rules.require_step(self.batch_size, microbatches, self.optimizer_state)
+        plan_rules.require_step(self.batch_size, microbatches, self.optimizer_ratio)
+
+    @property
+    def optimizer_ratio(self) -> float:
+        """Bytes of optimizer state per byte of parameters, momentum's where nothing is asked."""
+        return OPTIMIZERS["momentum"] if self.optimizer_state is None else self.optimizer_state
 
     @property
     def microbatch_size(self) -> int:
@@ -190,7 +195,7 @@ class StepSettings:
             microbatches=partition.microbatches or self.microbatches or 1,
             schedule=self.schedule or partition.schedule or "dataflow",
             synchronisation=self.synchronisation,
-            optimizer_state=self.optimizer_state,
+            optimizer_state=self.optimizer_ratio,
             states=self._shared(partition.states),
             recomputed=recomputed,
             exchange=partition.exchange,

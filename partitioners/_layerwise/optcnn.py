@@ -80,7 +80,7 @@ def cost_tables(profile: Profile, cluster: Cluster, step: StepSettings, dimensio
     choices = _choices(profile, samples, cluster.workers, dimensions)
     traffic = _traffic(profile, samples, cluster.workers, dimensions, fabric.wiring)
     seconds = {id(sent): microbatches * fabric.seconds(sent) for sent, _ in traffic.values()}
-    held = _held_bytes(profile, samples, microbatches, step.optimizer_state, cluster.workers, dimensions)
+    held = _held_bytes(profile, samples, microbatches, step.optimizer_ratio, cluster.workers, dimensions)
     return CostTables(
         configurations=choices,
         compute_s=tuple(microbatches * each for each in _compute_s(profile, samples, speeds, dimensions)),

@@ -226,4 +226,4 @@ def _memory_bytes(cluster: Cluster, step: StepSettings) -> float:
 
 def _of_memory(step: StepSettings, schedule: str) -> tuple[Hashable, ...]:
     """What the memory of a stage depends on, beside the profile."""
-    return step.batch_size, step.optimizer_state, step.states, bool(step.recompute), schedule
+    return step.batch_size, step.optimizer_ratio, step.states, bool(step.recompute), schedule

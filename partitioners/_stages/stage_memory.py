@@ -76,6 +76,6 @@ def _within(costs: Costs, needed_bytes: Floats, limit_bytes: float) -> Costs:
 def _sums(profile: Profile, step: StepSettings) -> tuple[Floats, Floats]:
     """Bytes of states, and of what is saved of a sample, of the layers before each, shape (L+1,) each."""
     kept = step.states == REPLICATED
-    held = [layer.parameter_bytes * (2 + step.optimizer_state) * kept for layer in profile.layers]
+    held = [layer.parameter_bytes * (2 + step.optimizer_ratio) * kept for layer in profile.layers]
     saved = [0.0 if step.recompute else layer.saved_bytes / profile.batch_size for layer in profile.layers]
     return np.cumsum([0.0, *held]), np.cumsum([0.0, *saved])

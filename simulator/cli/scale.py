@@ -97,6 +97,7 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:
+    from simulator.language_models.training_stack import optimizer_state_of
     from simulator.plan import OPTIMIZERS
     from simulator.studies.scaling import ScalingStudy
 
@@ -111,7 +112,7 @@ def _study(args: argparse.Namespace) -> ScalingStudy:
         cluster_of=cluster_of,
         batch_size=args.batch_size or profile.batch_size,
         weak=not args.strong,
-        optimizer_state=OPTIMIZERS[args.optimizer or "momentum"],
+        optimizer_state=OPTIMIZERS[args.optimizer] if args.optimizer else optimizer_state_of(profile),
         epoch_samples=args.epoch_samples,
         runtime=_options.read_runtime(args, profile),
     )

@@ -98,7 +98,8 @@ class TrainingStack:
                 bucket_bytes=own.bucket_bytes,
                 bucket_bytes_per_device=own.bucket_bytes_per_device,
             )
-        return replace(asked, states=states, synchronisation=synchronisation)
+        state = OPTIMIZERS[self.optimizer] if asked.optimizer_state is None else asked.optimizer_state
+        return replace(asked, states=states, synchronisation=synchronisation, optimizer_state=state)
 
     def states(self, zero_stage: int) -> ParameterStates:
         """What replicas share out; from stage 2 on gradients are scattered after every micro-batch."""
@@ -127,7 +128,7 @@ def runtime_of(profile: Profile, measured: Runtime = IDEAL) -> Runtime:
 def optimizer_state_of(profile: Profile) -> float:
     """Of the optimizer that a step takes where nobody says: the stack's, else momentum's."""
     stack = stack_of(profile)
-    return OPTIMIZERS[stack.optimizer] if stack else StepSettings(batch_size=1).optimizer_state
+    return OPTIMIZERS[stack.optimizer] if stack else StepSettings(batch_size=1).optimizer_ratio
 
 
 DEFAULTS = ("fsdp-a100", "fsdp-h100")
