@@ -20,6 +20,9 @@ from simulator.language_models.training_stack import TrainingStack, stack_of
 from simulator.plan import StepSettings
 from simulator.workload import Profile
 
+MOST_UNEQUAL = 16
+"""Micro-batches that are tried where devices do not divide the batch."""
+
 
 def divisible(profile: Profile) -> Divisible:
     """What the layers of a profile can be cut by."""
@@ -48,6 +51,14 @@ def grid_choices(strategy: str, profile: Profile, cluster: Cluster, step: StepSe
     for grid in candidate_grids(divisible(profile), cluster.workers, step.batch_size, node, (strategy,), most):
         if step.microbatches in (None, grid.accumulation) and step.states.stage in (0, grid.zero_stage):
             yield grid_choice(grid, profile, step)
+
+
+def unequal_choices(strategy: str, cluster: Cluster, step: StepSettings, **own: Any) -> Iterator[StrategyChoice]:
+    """Of a strategy whose devices do not divide the batch, by micro-batches with a sample for each device."""
+    counts = range(1, MOST_UNEQUAL + 1) if step.microbatches is None else [step.microbatches]
+    for count in counts:
+        if step.batch_size % count == 0 and (step.microbatches or step.batch_size // count >= cluster.workers):
+            yield StrategyChoice(strategy=strategy, step=replace(step, microbatches=count), own=own)
 
 
 def grid_choice(

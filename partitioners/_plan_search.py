@@ -21,7 +21,7 @@ from partitioners._choice_search import ChoiceBound, ChoiceSearch, Simulated
 from partitioners._judge.judge import TimeSpent
 from partitioners._search.annealing import Annealing, Scored
 from simulator.cluster import Cluster
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, MissingExtraError, StuckError
 from simulator.network.topologies import take
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, StepSettings
@@ -248,7 +248,7 @@ class PlanSearch:
         def score(plan: Plan) -> float | None:
             try:
                 scored = self._simulated(plan, cluster)
-            except InputError:
+            except (InputError, StuckError):  # of a schedule with other stages
                 return None
             if scored is not None and self.best is not None and scored.score < self.best.score * (1 - SURE):
                 self._kept(plan.strategy, replace(scored, refined=True))

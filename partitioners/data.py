@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from partitioners import StrategyChoice
-from partitioners._grid_choices import grid_choices
+from partitioners._grid_choices import grid_choices, unequal_choices
 from partitioners._stages.block_layout import sequence_microbatches
 from simulator.cluster import Cluster
 from simulator.errors import InputError
@@ -50,4 +50,4 @@ def partition(
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """By micro-batches, with optimizer states shared and not; where devices do not divide the batch, unequal shares."""
     grids = list(grid_choices("data", profile, cluster, step))
-    yield from grids or [StrategyChoice(strategy="data", step=step)]
+    yield from grids or unequal_choices("data", cluster, step)

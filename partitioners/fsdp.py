@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from partitioners import StrategyChoice
-from partitioners._grid_choices import grid_choices
+from partitioners._grid_choices import grid_choices, unequal_choices
 from partitioners._stages.block_layout import separable_units
 from partitioners._stages.recomputed_layers import recomputed_segments
 from partitioners.data import STEP_OPTIONS as STEP_OPTIONS
@@ -47,4 +47,7 @@ def partition(
 
 def choices(profile: Profile, cluster: Cluster, step: StepSettings) -> Iterator[StrategyChoice]:
     """Gradients shared, and parameters too, by micro-batches."""
-    yield from grid_choices("fsdp", profile, cluster, step)
+    grids, node = list(grid_choices("fsdp", profile, cluster, step)), cluster.devices_per_host
+    yield from grids or unequal_choices("fsdp", cluster, step)
+    if not grids and 1 < node < cluster.workers and cluster.workers % node == 0 and not step.states.group:
+        yield from unequal_choices("fsdp", cluster, step, group=node)

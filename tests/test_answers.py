@@ -140,6 +140,16 @@ def test_what_would_make_virtual_stages_fit_is_looked_for(devices: str, capsys: 
 PIPELINE = ("simulate", "llama3-8b", "--cluster", "dgx-h100", "--devices", "16", "--strategy", "megatron")
 
 
+@pytest.mark.parametrize("noise", [("--straggler", "3=1.5"), ("--jitter", "0.3")])
+def test_the_best_change_keeps_the_noise_of_the_step(
+    noise: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("simulate", "resnet50_v100", "--cluster", "p3-16xlarge", "--devices", "8", "--strategy", "data", *noise)
+    assert shardscope(*command) == 0
+    faster = re.search(r"best change: devices twice as fast would make it ([\d.]+)x faster", capsys.readouterr().out)
+    assert faster and 1.9 < float(faster[1]) <= 2
+
+
 @pytest.mark.parametrize("most_tasks", [0, 2_000_000])
 @pytest.mark.parametrize(
     ("command", "expected"),

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from partitioners import make_plan
 from partitioners._grids import ranking as ranking_module
 from partitioners._grids.ranking import Ranking, ranked_grids
-from simulator import cli
-from simulator.cli import network
+from simulator import cli, files
+from simulator.cli import network, search
 from simulator.cluster import Cluster
 from simulator.network import catalogue
+from simulator.plan import StepSettings
 from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s
 
 SENT_BYTES = {"sends much": 400e9, "sends little": 40e9}
@@ -76,6 +79,23 @@ def test_the_command_says_what_is_enough(tmp_path: Path, capsys: pytest.CaptureF
 def test_one_node_needs_no_network(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["network", "gpt2", "--cluster", "dgx-h100", "--devices", "8"]) == 2
     assert "no links between nodes" in capsys.readouterr().err
+
+
+def test_a_measured_network_is_searched_on_slow_networks_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a thirty-second of the bandwidth no plan of one's own network is the best of VGG-16."""
+    factors: list[float] = []
+    own = catalogue.read_cluster("gcp-v100", devices=8)
+
+    def searched(args: Any, budget_s: float, progress: Any, cluster: Cluster) -> Any:
+        factors.append(per_device_bytes_per_s(cluster, "inter") / per_device_bytes_per_s(own, "inter"))
+        name = "data" if factors[-1] == 1 else "pipeline"
+        step = StepSettings(batch_size=1024, microbatches=8 if name == "pipeline" else None)
+        plan = make_plan(name, files.read_profile("vgg16_v100"), cluster, step)
+        return SimpleNamespace(tally=SimpleNamespace(best={name: SimpleNamespace(plan=plan)}))
+
+    monkeypatch.setattr(search, "searched", searched)
+    assert cli.main(["network", "vgg16_v100", "--cluster", "gcp-v100", "--devices", "8"]) == 0
+    assert factors == list(network.SEARCHED)
 
 
 def test_of_a_card_so_many_grids_are_simulated_on_each_network(monkeypatch: pytest.MonkeyPatch) -> None:

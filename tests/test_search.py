@@ -27,7 +27,7 @@ from partitioners._search.annealing import Annealing, Scored
 from simulator import cli, files
 from simulator.cli import search as cli_search
 from simulator.cluster import Cluster
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, MissingExtraError, StuckError
 from simulator.language_models.training_stack import read_stack, runtime_of
 from simulator.lowering.schedules import SCHEDULES
 from simulator.lowering.sharded_model import ShardedModel
@@ -159,6 +159,31 @@ def test_of_grids_whose_bounds_are_alike_those_that_are_cut_less_come_first() ->
     assert best.report.fits and best.choice.own["tensor"] == 2
     eight = make_plan("megatron", profile, cluster, step, tensor=8, recomputation="full")
     assert best.report.step_s < 0.7 * step_seconds(profile, cluster, eight, runtime)
+
+
+@pytest.mark.parametrize(("devices", "batch"), [(4, 300), (3, 1024), (12, 1020)])
+@pytest.mark.parametrize("name", ["data", "fsdp"])
+def test_batches_that_are_no_power_of_2_are_not_cut_to_samples(name: str, devices: int, batch: int) -> None:
+    """Neither parts of 75 samples nor unequal shares take longer than what the strategy does by itself."""
+    profile, cluster = files.read_profile("vgg16_v100"), read_cluster("gcp-v100", devices=devices)
+    step = StepSettings(batch_size=batch, runtime=runtime_of(profile))
+    best = best_of_strategy(name, profile, cluster, step, {})
+    asked = replace(step, microbatches=2 if devices == 3 else 1)  # which fit
+    own_s = step_seconds(profile, cluster, make_plan(name, profile, cluster, asked), step.runtime)
+    assert best.report.fits and best.report.step_s <= own_s * (1 + 1e-9)
+
+
+def test_a_change_that_deadlocks_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck(*inputs: Any) -> Scored:
+        raise StuckError("2 of 4 tasks are blocked")
+
+    def rounds(self: Annealing, plans: Sequence[Scored], score: Callable[[Plan], float | None]) -> Iterator[None]:
+        monkeypatch.setattr(PlanSearch, "_simulated", stuck)
+        assert score(plans[0].plan) is None
+        yield
+
+    monkeypatch.setattr(Annealing, "rounds", rounds)
+    assert searched(chain([1.0, 2.0, 3.0]), flat_switch(3, WIRE)).best is not None
 
 
 def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:

@@ -13,6 +13,7 @@ from simulator.units import format_bytes, format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
+    from simulator.engine.noise import Noise
     from simulator.plan import Plan
     from simulator.report.interval import StepInterval
     from simulator.report.metrics import Report
@@ -95,10 +96,13 @@ def dollars(amount: float) -> str:
     return f"${amount:,.2f}" if amount >= 1 else f"${amount:.3g}"
 
 
-def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, report: Report) -> str:
-    """What helps this step most: that it fits, else devices, or the resource that binds it, twice as fast."""
+def best_change(
+    profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, report: Report, noise: Noise | None = None
+) -> str:
+    """What helps this step most: that it fits, else devices, or the resource that binds it, twice as fast; noise: that
+    of the report, if any."""
     from simulator.report.critical_path import LAUNCHES
-    from simulator.run import step_seconds
+    from simulator.run import step_report, step_seconds
     from simulator.studies.what_if import gains_of
 
     if not report.fits:
@@ -108,6 +112,8 @@ def best_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime
         return LAUNCHED
 
     def step_s(changed: Cluster) -> float:
+        if noise:
+            return step_report(profile, changed, plan, runtime=runtime, noise=noise).step_s
         return report.step_s if changed is cluster else step_seconds(profile, changed, plan, runtime)
 
     gain = max(gains_of(step_s, cluster, {limit, "compute"}), key=lambda gain: gain.speedup)

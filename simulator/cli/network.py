@@ -155,14 +155,20 @@ def _words(grid: TrainingGrid) -> str:
 def _of_profile(
     args: argparse.Namespace, progress: Callable[[str], None] | None
 ) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
-    """The best plan of each strategy for a measured network. Raises InputError where none fits."""
+    """The best plans of each strategy for a measured network, on its own network and on slower ones. Raises InputError
+    where none fits."""
     from simulator.cli.search import searched
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
-    best = searched(args, args.budget or BUDGET_S, progress).tally.best
-    plans = {name: scored.plan for name, scored in best.items()}
+    plans: dict[str, Plan] = {}
+    for factor in SEARCHED:
+        network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
+        best = searched(args, (args.budget or BUDGET_S) / len(SEARCHED), progress, network).tally.best
+        for name, scored in best.items():
+            if scored.plan not in plans.values():
+                plans[f"{name}, best at {factor:g}x" if name in plans else name] = scored.plan
     return profile, cluster, _options.read_runtime(args, profile), plans
 
 

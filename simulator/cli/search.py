@@ -55,10 +55,16 @@ def run(args: argparse.Namespace) -> None:
         _print(searching, args.plan_out)
 
 
-def searched(args: argparse.Namespace, budget_s: float, progress: Callable[[str], None] | None) -> PlanSearch:
-    """The search asked for, after so long or an interrupt. Raises InputError where nothing was found."""
+def searched(
+    args: argparse.Namespace,
+    budget_s: float,
+    progress: Callable[[str], None] | None,
+    cluster: Cluster | None = None,
+) -> PlanSearch:
+    """The search asked for, after so long or an interrupt; cluster: another than --cluster says. Raises InputError
+    where nothing was found."""
     ends_s = perf_counter() + budget_s
-    searching = plan_search(args, lambda: ends_s - perf_counter(), progress)
+    searching = plan_search(args, lambda: ends_s - perf_counter(), progress, cluster)
     with suppress(KeyboardInterrupt):
         searching.run()
     if searching.best is None:
@@ -71,15 +77,18 @@ def searched(args: argparse.Namespace, budget_s: float, progress: Callable[[str]
 
 
 def plan_search(
-    args: argparse.Namespace, time_left_s: Callable[[], float], progress: Callable[[str], None] | None = None
+    args: argparse.Namespace,
+    time_left_s: Callable[[], float],
+    progress: Callable[[str], None] | None = None,
+    cluster: Cluster | None = None,
 ) -> PlanSearch:
-    """The search asked for, not begun. Raises InputError."""
+    """The search asked for, not begun; cluster: as for `searched`. Raises InputError."""
     import partitioners
     from partitioners._plan_search import OBJECTIVES, PlanSearch
     from simulator.language_models.training_stack import stack_of
 
     profile = _options.read_profile(args)
-    cluster = _options.read_cluster(args, args.sync)
+    cluster = cluster or _options.read_cluster(args, args.sync)
     if args.objective == "cost" and not any(device.dollars_per_hour for device in cluster.devices):
         raise InputError(f"objective is cost, but cluster {cluster.name!r} has no prices; add dollars_per_hour to it")
     _effects.check_step(args)

@@ -99,7 +99,7 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
     else:
         shown = _printing.Shown(
             of=_answers.priced(profile),
-            change=_answers.best_change(profile, cluster, plan, runtime, report),
+            change=_answers.best_change(profile, cluster, plan, runtime, report, noise if is_noisy else None),
             batch_note="" if args.plan or not args.strategy else _options.batch_note(profile, args),
             notes=notes,
             trace=args.trace_out,

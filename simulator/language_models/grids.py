@@ -62,10 +62,9 @@ def candidate_grids(
 
     Tensor degrees stay inside a node and divide the heads; stages are at most blocks; a sequence is split into parts of
     LEAST_PART tokens at least, experts, split over tensor groups or whole, over as many devices as divide them,
-    MOST_EXPERT at most; micro-batches are
-    powers of 2 up to `most_samples`; gradients and parameters are shared (ZeRO-2 and -3) where there is no pipeline, by
-    all replicas and by those of a node; virtual stages are of equally many blocks, with rounds of as many micro-batches
-    as stages.
+    MOST_EXPERT at most; micro-batches are parts of a replica's samples, up to `most_samples`; gradients and parameters
+    are shared (ZeRO-2 and -3) where there is no pipeline, by all replicas and by those of a node; virtual stages are of
+    equally many blocks, with rounds of as many micro-batches as stages.
     """
     require(devices >= 1, "devices", devices, "it is at least 1")
     require(batch >= 1, "batch_size", batch, "it is at least 1")
@@ -73,7 +72,7 @@ def candidate_grids(
         replicas, split = data * context, (tensor, context, pipeline)
         if batch % data:
             continue
-        for microbatch in (2**i for i in range(most_samples.bit_length()) if batch // data % 2**i == 0):
+        for microbatch in _divisors(batch // data, most_samples):
             if batch // data // microbatch > MOST_MICROBATCHES:
                 continue
             for expert, expert_tensor in _expert_degrees(card.experts, replicas, tensor):
