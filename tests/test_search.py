@@ -196,7 +196,7 @@ def test_the_hypergraph_search_starts_from_other_strategies_here_too() -> None:
     cuts = planned("hypergraph", profile, cluster, batch_size=8, others=False)
     alone_s, cuts_s = (step_seconds(profile, cluster, plan) for plan in (alone, cuts))
     assert search.best is not None and search.best.score <= alone_s * (1 + 1e-12)
-    assert alone_s < cuts_s
+    assert alone_s <= cuts_s * (1 + 1e-12) and alone.strategy == "hypergraph (as data)"
 
 
 @pytest.mark.parametrize("made", [1, 0])
