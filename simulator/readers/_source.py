@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from simulator import file_gate
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import CASTS
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
+from simulator.readers._shell import commands
 
 MOST_BYTES = 2**20
 """Of a script or a configuration."""
@@ -89,7 +89,8 @@ class Source:
     def read_card(self) -> ModelCard:
         """The card that was named beside it. Raises InputError where none was."""
         if self.model is None:
-            raise InputError(f"{self.name}: it does not say what is trained; add --model CARD or a config.json")
+            ways = "simulate CARD, compare CARD or check --model CARD"
+            raise InputError(f"{self.name}: it does not say what is trained; name it beside it, as in {ways}")
         return read_card(self.model)
 
 
@@ -117,13 +118,19 @@ class Options:
         return meant
 
     def count(self, *names: str, default: int | None = None) -> int:
-        """A whole number. Raises InputError where there is none and no default."""
+        """A whole number, 1 or more, or from a default below on. Raises InputError where there is none and no default.
+
+        Less layers than elsewhere may be 0 less.
+        """
         text = self.text(*names)
         if text is None and default is not None:
             return default
-        if text is None or not re.fullmatch(r"-?[0-9_]+", text):
+        if text is None or not re.fullmatch(r"-?[0-9][0-9_]{0,30}", text):
             raise InputError(f"{self._where}: {names[0]} is {text or 'missing'}: it is a whole number")
-        return int(text.replace("_", ""))
+        least = 0 if names[0].endswith("less_layers") else min(1, 1 if default is None else default)
+        value = int(text.replace("_", ""))
+        require(value >= least, f"{self._where}: {names[0]}", value, f"it is at least {least}")
+        return value
 
     def left(self, matters: re.Pattern[str]) -> tuple[str, ...]:
         """Those not read that may change a step, with their values."""
@@ -147,6 +154,9 @@ def grid_of(
     microbatch: int = 1, accumulation: int | None = None, **fields: Any,
 ) -> TrainingGrid:  # fmt: skip
     """The grid of so many devices; batch: sequences of a step. Raises InputError where degrees do not divide."""
+    counts = {"tensor": tensor, "pipeline": pipeline, "context": context, "micro-batch": microbatch}
+    for name, count in counts.items():
+        require(count >= 1, f"{source.name}: {name}", count, "it is at least 1")
     group = tensor * pipeline * context
     if source.world % group:
         raise InputError(
@@ -205,21 +215,28 @@ def _toml(text: str) -> Any:
 
 
 def _of_command(text: str, name: str) -> Source:
-    """The last command of a script that starts a Python program, its variables put in."""
+    """The last command of a script that starts a Python program; what Slurm is told says the devices, too."""
     try:
-        words = shlex.split(_expanded(text), comments=True)
+        lines = commands(text)
     except ValueError as error:
         raise InputError(f"{name}: not a command line, {error}") from None
-    starts = [i for i, word in enumerate(words) if word.endswith(".py") or word == "-m"]
+    starts = [(line, at) for line, words in enumerate(lines) for at in range(len(words)) if _is_program(words, at)]
     if not starts:
         raise InputError(f"{name}: no Python program is started in it; give the torchrun line")
-    at = starts[-1]
+    last = starts[-1][0]
+    at = next(at for line, at in starts if line == last)
+    words = lines[last]
     script = words[at + 1] if words[at] == "-m" and at + 1 < len(words) else words[at]
-    before = _options(words[:at])
-    own = Options({key.replace("_", "-"): value for key, value in before.items()}, name)
-    nodes = _number(own.text("nnodes", "num-machines", "nodes"))
-    processes = _number(own.text("nproc-per-node", "ntasks-per-node", "gpus-per-node"))
-    together = _number(own.text("num-processes", "num-gpus"))
+    slurm = " ".join(re.findall(r"(?m)^#SBATCH[ \t]+([^#\n]*)", text)).split()
+    before = [*slurm, *(word for line in lines[:last] for word in line), *words[:at]]
+    own = Options({key.replace("_", "-"): value for key, value in _options(before).items()}, name)
+    least, _, most = (own.text("nnodes") or "").partition(":")
+    if most and most != least:
+        raise InputError(f"{name}: nnodes is {least}:{most}, a range; say on how many nodes it ran")
+    nodes = _number(own, "nnodes", "num-machines", "num-nodes", "nodes", "N")
+    starter = any("torchrun" in word or "torch.distributed" in word for word in words[:at])  # a task starts several
+    processes = _number(own, "nproc-per-node", "num-gpus", "gpus-per-node", "gres", *["ntasks-per-node"][starter:])
+    together = _number(own, "num-processes")
     if together and not processes:
         processes = together // (nodes or 1)
     return Source(
@@ -228,8 +245,17 @@ def _of_command(text: str, name: str) -> Source:
     )  # fmt: skip
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
+def _is_program(words: Sequence[str], at: int) -> bool:
+    """Whether this word, or with -m the next one, is a Python program that starts no other one."""
+    named = " ".join(words[at : at + 2]) if words[at] == "-m" else words[at]
+    is_one = named.startswith("-m") or (named.endswith(".py") and not named.startswith("-"))
+    return is_one and not re.search(r"\btorch[./]distributed\b|^-m (accelerate|deepspeed)\b", named)
+
+
+def _number(own: Options, *names: str) -> int | None:
+    """Of the first of these options that has one: 8 of "8", and of "gpu:8"."""
+    found = (re.match(r"(?:[\w:]*:)?(\d+)(?: |$)", own.text(name) or "") for name in names)
+    return next((int(match[1]) for match in found if match), None)
 
 
 def _options(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -240,31 +266,8 @@ def _options(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
         if re.fullmatch(r"[a-z_-]+:[a-z-]+", word):  # a choice of torchtitan's
             started[word] = []
         elif re.match(r"--?[A-Za-z]", word):
-            name, equals, value = word.lstrip("-").partition("=")
-            started[name] = [value] if equals else []
+            name, _, value = word.lstrip("-").partition("=")
+            started[name] = [value] if value else []
         elif name:
             started[name].append(word)
     return {name: tuple(values) for name, values in started.items()}
-
-
-def _expanded(text: str) -> str:
-    """A shell script with lines joined and the values of its own variables and arrays put in."""
-    text = re.sub(r"\\\r?\n", " ", text)
-    values: dict[str, str] = {}
-
-    def put_in(part: str) -> str:
-        def value(match: re.Match[str]) -> str:
-            name, default = match.group(1) or match.group(3), match.group(2)
-            return values.get(name, default or "")
-
-        return re.sub(r"\$\{([A-Za-z_]\w*)(?:\[@\]|:-([^}]*))?\}|\$([A-Za-z_]\w*)", value, part)
-
-    lines = []
-    pattern = r"^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)=(?:\((.*?)\)|\"([^\"]*)\"|'([^']*)'|(\S*))[ \t]*(?:#.*)?$"
-    position = 0
-    for match in re.finditer(pattern, text, re.M | re.S):
-        lines.append(text[position : match.start()])
-        said = next(group for group in match.groups()[1:] if group is not None)
-        values[match.group(1)] = put_in(re.sub(r"(?m)#.*$", "", said)).replace("\n", " ")
-        position = match.end()
-    return put_in("".join([*lines, text[position:]]))
