@@ -133,7 +133,7 @@ def test_megatrons_lines_overlap_what_they_ask_for_and_files_what_recipes_do(tmp
         ("", False, False),
         ("--overlap-grad-reduce", True, False),
         ("--overlap-grad-reduce --overlap-param-gather", True, True),
-        ("--use-megatron-fsdp", True, True),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", True, True),
     ):
         started = read_configuration(f"{line} {asked}", None)
         assert (started.overlaps_sums, started.overlaps_gathers) == (sums, gathers)

@@ -12,13 +12,15 @@ from typing import Any
 from simulator import file_gate
 from simulator.errors import InputError, require
 from simulator.language_models.card_files import read_card
-from simulator.language_models.device_model import CASTS
+from simulator.language_models.device_model import CASTS, SCORES
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.readers._shell import commands
 
 MOST_BYTES = 2**20
 """Of a script or a configuration."""
+USUAL = (("false",), ("none",), ("0",), ("0.0",), ("fp32",))
+"""What options say that change nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,8 @@ class StartedRun:
     grid: TrainingGrid
     precision: str = "bf16"
     """Of parameters, or that of products where these are of 8 bits, one of `device_model.CASTS`."""
+    attention: str | None = None
+    """Its kernel, as `TrainingStack.with_attention` takes it."""
     overlaps: bool = False
     """Whether products and their operands, and tokens, move as the stack nemo-h100 has it."""
     overlaps_sums: bool = True
@@ -48,6 +52,7 @@ class StartedRun:
         parts = [f"{name} {degree}" for name, degree in grid.degrees.items()]
         details = {
             f"{grid.recomputation} recomputation": grid.recomputation != "none",
+            "scores of the attention in memory": self.attention == SCORES,
             f"products in {self.precision}": CASTS.get(self.precision),
             "gradients summed behind the backward pass": grid.replicas > 1 and not self.overlaps_sums,
         }
@@ -135,7 +140,7 @@ class Options:
     def left(self, matters: re.Pattern[str]) -> tuple[str, ...]:
         """Those not read that may change a step, with their values."""
         unread = {name: words for name, words in self._options.items() if name not in self._read}
-        meant = {name: words for name, words in unread.items() if words[:1] not in (("false",), ("none",))}
+        meant = {name: words for name, words in unread.items() if words[:1] not in USUAL}
         return tuple(" ".join((name, *meant[name])) for name in sorted(meant) if matters.search(name))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from simulator.errors import InputError, UnknownNameError, require
 from simulator.exports.launch import pinned
 from simulator.language_models.card_files import read_card
+from simulator.language_models.device_model import SCORES
 from simulator.language_models.model_card import LatentAttention, ModelCard
 from simulator.readers._source import Options, Source, StartedRun, grid_of
 
@@ -18,7 +19,8 @@ CHANGES = re.compile(
     r"^(fp8|fp4|recompute|overlap|no-overlap|tp-comm|cpu-offload|offload|cuda-graph|enable-cuda|moe-|virtual|"
     r"num-layers-per-virtual|num-virtual|attention-backend|transformer-impl|window|mtp|decoder-|account-for|delay-wgrad|"
     r"use-tp-pp|num-distributed-optimizer|optimizer|calculate-per-token|empty-unused|hybrid|mamba|"
-    r"is-hybrid|no-bias|no-masked|no-gradient-acc|multi-|squared|ckpt-assume|async|defer|mixed|context-parallel|cp-comm)"
+    r"is-hybrid|no-bias|no-masked|no-gradient-acc|multi-|squared|ckpt-assume|async|defer|mixed|context-parallel|cp-comm|"
+    r"main-(grads|params)|grad-reduce|exp-avg|use-precision-aware|rampup|attention-dropout|num-layers-in-)"
 )
 """Arguments that may change a step."""
 HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing-type", "cp-comm-type", "async-save",
@@ -28,6 +30,12 @@ HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing
 """What we take as given, or what changes no step."""
 RECIPES: dict[str, tuple[str, ...]] = {"overlap-grad-reduce": (), "overlap-param-gather": ()}
 """What a file that is silent of it is taken to say, as NVIDIA's recipes do; a command line asks for it."""
+UNEVEN = re.compile(r"pipeline-model-parallel-layout|num-layers-in-|decoder-(first|last)|account-for|hybrid-")
+"""Arguments with which stages may have unequally many blocks."""
+OF_FILES = {"--add-bias-linear"}
+"""Names of its configuration classes that are no arguments."""
+ATTENTION = {"unfused": SCORES, "local": SCORES}
+"""Kernels by --attention-backend and --transformer-impl, where these are no fused ones."""
 FP8 = {"delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
 """Precisions by --fp8-recipe."""
 TOKENIZERS = {
@@ -46,31 +54,38 @@ def recognises(source: Source) -> bool:
 def read(source: Source) -> StartedRun:
     """Raises InputError where an argument is missing or none of Megatron-LM's."""
     options = dict(source.options) or {
-        name.replace("_", "-"): () if value is True else (str(value).lower() if value is False else str(value),)
+        name.replace("_", "-"): () if value is True else ("false",) if value is False else _words(value)
         for name, value in _flat(source.content).items()
-        if value is not None and not isinstance(value, list)
+        if value is not None
     }
     own = Options(options if source.options else RECIPES | options, source.name)
     card = _card(own, source)
-    tensor, pipeline = (own.count(f"{kind}-model-parallel-size", default=1) for kind in ("tensor", "pipeline"))
+    tensor, pipeline, context, expert = (
+        own.count(f"{kind}-parallel-size", default=1)
+        for kind in ("tensor-model", "pipeline-model", "context", "expert-model")
+    )
     text = own.text("pipeline-model-parallel-layout")
-    chunks = own.count("num-virtual-stages-per-pipeline-rank", default=0)
-    if of_chunk := own.count("num-layers-per-virtual-pipeline-stage", default=0):
-        chunks = card.layers // pipeline // of_chunk
+    uneven = any(UNEVEN.match(name) and words != ("false",) for name, words in options.items())
+    chunks = _chunks(own, card.layers, pipeline, uneven=uneven)
+    recomputation, partly = _recomputation(own, card.layers // (pipeline * chunks))
     grid = grid_of(
-        source, tensor=tensor, pipeline=pipeline, context=own.count("context-parallel-size", default=1),
-        expert=own.count("expert-model-parallel-size", default=1),
+        source, tensor=tensor, pipeline=pipeline, context=context, expert=expert,
         expert_tensor=own.count("expert-tensor-parallel-size", default=0), zero_stage=_zero_stage(own),
-        microbatch=own.count("micro-batch-size", default=1), batch=own.count("global-batch-size", default=0) or None,
-        recomputation=_recomputation(own), layout=_layout(text, card, pipeline), chunks=chunks or 1,
+        microbatch=own.count("micro-batch-size", default=1),
+        batch=own.count("global-batch-size", default=0) or None,
+        recomputation=recomputation, layout=_layout(text, card, pipeline), chunks=chunks,
         sequence_parallel=own.has("sequence-parallel") or tensor == 1,
     )  # fmt: skip
     groups = own.count("num-distributed-optimizer-instances", default=1)
+    rule = f"it divides data x context, {grid.replicas}"
+    require(grid.replicas % groups == 0, "num-distributed-optimizer-instances", groups, rule)
     if groups > 1:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
     recipe = own.named("fp8-recipe", FP8) or FP8["delayed"]
     precision = recipe if own.has("fp8-format", "fp8") else precision
+    attention = own.named("attention-backend", ATTENTION)
+    attention = attention or (None if own.has("use-flash-attn") else own.named("transformer-impl", ATTENTION))
     own.has(*HARMLESS)
     once = own.has("moe-enable-deepep") or own.text("moe-flex-dispatcher-backend") in ("deepep", "hybridep")
     overlaps = once if card.experts else grid.tensor > 1 and own.has("tp-comm-overlap")
@@ -78,8 +93,9 @@ def read(source: Source) -> StartedRun:
         own.has("tp-comm-overlap")
     sums, gathers = (own.has(name) or grid.zero_stage > 1 for name in RECIPES)  # FSDP moves layers as they come
     return StartedRun(
-        runtime="megatron", card=card, grid=grid, precision=precision, overlaps=overlaps, overlaps_sums=sums,
-        overlaps_gathers=gathers, unread=own.left(CHANGES) + _foreign(options), options=options,
+        runtime="megatron", card=card, grid=grid, precision=precision, attention=attention, overlaps=overlaps,
+        overlaps_sums=sums, overlaps_gathers=gathers, unread=own.left(CHANGES) + partly + _foreign(options),
+        options=options,
     )  # fmt: skip
 
 
@@ -91,9 +107,13 @@ def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
+def _words(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+
+
 def _foreign(options: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """Options that Megatron-LM has not, the first three."""
-    known = pinned("megatron").arguments
+    known = pinned("megatron").arguments | OF_FILES
     return tuple(f"{name} (none of Megatron-LM's)" for name in options if f"--{name}" not in known)[:3]
 
 
@@ -103,20 +123,25 @@ def _card(own: Options, source: Source) -> ModelCard:
         if own.count("num-layers", default=named.layers) != named.layers:
             raise InputError(f"{source.name}: num-layers is not that of {named.name}, {named.layers}")
     hidden, heads = own.count("hidden-size"), own.count("num-attention-heads")
-    gated = own.has("swiglu")
-    wide = own.count("ffn-hidden-size", default=int(4 * hidden * 2 / 3 / 64) * 64 if gated else 4 * hidden)
-    experts = own.count("num-experts", default=0)
+    swiglu = own.has("swiglu") or own.text("activation-func") == "swiglu"
+    wide = own.count("ffn-hidden-size", default=int(4 * hidden * 2 / 3 / 64) * 64 if swiglu else 4 * hidden)
+    experts = own.count("num-experts", "num-moe-experts", default=0)
     layers, sequence = own.count("num-layers"), own.count("seq-length", "encoder-seq-length")
     latent = _latent(own) if own.has("multi-latent-attention") else None
     embedding = own.text("position-embedding-type")
-    rotary = own.has("use-rotary-position-embeddings") or embedding in ("rope", "none", "alibi")
+    rotary = own.has("use-rotary-position-embeddings") or embedding not in (None, "learned_absolute")
     positions = own.count("max-position-embeddings", default=sequence)
     normed = own.has("qk-layernorm") and not latent
-    groups = own.count("num-query-groups", default=heads) if own.has("group-query-attention") else None
+    grouped = own.has("group-query-attention") or (not source.options and own.has("num-query-groups"))
+    groups = own.count("num-query-groups", default=1) if grouped else None
+    dropout = bool(re.search("[1-9]", own.text("hidden-dropout") or ""))
+    if dropout:
+        own.text("attention-dropout")
     dense = _dense_layers(own.text("moe-layer-freq"), layers) if experts else 0
     return ModelCard(
         name=f"the model of {source.name}", layers=layers, hidden=hidden, heads=heads, sequence=sequence,
-        ffn=own.count("moe-ffn-hidden-size", default=wide) if experts else wide, gated=gated, latent=latent,
+        ffn=own.count("moe-ffn-hidden-size", default=wide) if experts else wide, latent=latent,
+        gated=swiglu or own.has("gated-linear-unit"),
         vocabulary=_vocabulary(own), kv_heads=groups, head_width=own.count("kv-channels", default=0) or None,
         experts=experts,
         experts_per_token=own.count("moe-router-topk", default=2) if experts else 0,
@@ -125,8 +150,9 @@ def _card(own: Options, source: Source) -> ModelCard:
         shared_ffn=own.count("moe-shared-expert-intermediate-size", default=0), dense_layers=dense,
         dense_ffn=wide if dense else 0, tied_embeddings=not own.has("untie-embeddings-and-output-weights"),
         norm_vectors=1 if own.text("normalization") == "RMSNorm" else 2, query_key_norm="head" if normed else "",
-        biases=not own.has("disable-bias-linear"), qkv_biases=own.has("add-qkv-bias"),
-        positions=0 if rotary else positions, source=f"arguments of {source.name}",
+        biases=not own.has("disable-bias-linear") and own.text("add-bias-linear") != "false",
+        qkv_biases=own.has("add-qkv-bias"),
+        positions=0 if rotary else positions, dropout=dropout, source=f"arguments of {source.name}",
     )  # fmt: skip
 
 
@@ -154,10 +180,11 @@ def _dense_layers(text: str | None, layers: int) -> int:
     """The first blocks without experts, of "([0]*3+[1]*58)"."""
     if text is None or text.strip() == "1":
         return 0
-    runs = [(int(kind), int(count or 1)) for kind, count in re.findall(r"\[([01])\](?:\*(\d+))?", text)]
-    if [kind for kind, _ in runs] != [0, 1] or sum(count for _, count in runs) != layers:
+    runs = re.findall(r"\[([01, ]+)\](?:\*(\d+))?", text if "[" in text else f"[{text}]")
+    kinds = [kind for some, times in runs for kind in re.findall(r"\d", some) * min(int(times or 1), layers + 1)]
+    if len(kinds) != layers or "1" not in kinds or kinds != sorted(kinds):
         raise InputError(f"moe-layer-freq is {text}: blocks with experts stand behind those without, and are {layers}")
-    return runs[0][1]
+    return kinds.count("0")
 
 
 def _zero_stage(own: Options) -> int:
@@ -165,19 +192,36 @@ def _zero_stage(own: Options) -> int:
     stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
     if own.has("use-megatron-fsdp", "use-custom-fsdp"):
         own.has("use-distributed-optimizer", "ckpt-format")
-        return stages.get(strategy or "", 3)
+        return stages.get(strategy or "no_shard", 3)
     if own.has("use-torch-fsdp2"):
         return 3
     return 1 if own.has("use-distributed-optimizer") else 0
 
 
-def _recomputation(own: Options) -> str:
-    """Groups of blocks count as whole blocks that are recomputed, which keeps more and takes as long."""
+def _chunks(own: Options, layers: int, pipeline: int, *, uneven: bool) -> int:
+    """Virtual stages of a device. Raises InputError where blocks are no multiple of stages, as Megatron-LM does."""
+    chunks = own.count("num-virtual-stages-per-pipeline-rank", default=1)
+    of_chunk = own.count("num-layers-per-virtual-pipeline-stage", default=0)
+    parts = of_chunk or chunks
+    rule = f"it is a multiple of {pipeline} stages" + f" x {parts}" * (parts > 1)
+    require(uneven or layers % (pipeline * parts) == 0, "num-layers", layers, rule)
+    return max(1, layers // pipeline // of_chunk) if of_chunk else chunks
+
+
+def _recomputation(own: Options, of_stage: int) -> tuple[str, tuple[str, ...]]:
+    """Its name, and what that does not count; of_stage: blocks of a virtual stage.
+
+    Groups of blocks count as whole blocks that are recomputed, which keeps more and takes as long; the first blocks of
+    each stage as all or none, whichever is nearer.
+    """
     kind = own.text("recompute-granularity") or ("selective" if own.has("recompute-activations") else "none")
-    own.text("recompute-method", "recompute-num-layers")
-    own.text("recompute-num-layers")
-    modules = own.text("recompute-modules") or "core_attn"
-    return "+".join(modules.split()) if kind == "selective" and modules != "core_attn" else kind
+    modules, method = own.text("recompute-modules") or "core_attn", own.text("recompute-method")
+    again = own.count("recompute-num-layers", default=0)
+    if kind == "full" and method == "block" and again < of_stage:
+        kind, taken = ("full", "all") if 2 * again >= of_stage else ("none", "none")
+        partly = f"recompute-num-layers {again} of {of_stage} blocks of a stage ({taken} taken)"
+        return kind, (partly,) if again else ()
+    return "+".join(modules.split()) if kind == "selective" and modules != "core_attn" else kind, ()
 
 
 def _layout(text: str | None, card: ModelCard, pipeline: int) -> str:

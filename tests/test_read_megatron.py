@@ -1,0 +1,142 @@
+"""What Megatron-LM's arguments change is counted, named as not counted, or refused as it refuses them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simulator.errors import InputError
+from simulator.readers import StartedRun, read_configuration
+
+NETWORK = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --swiglu "
+    "--position-embedding-type rope --micro-batch-size 1 --global-batch-size 64 --bf16"
+)
+SPREAD = "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer"
+
+
+def read(said: str = "", network: str = NETWORK) -> StartedRun:
+    return read_configuration(f"torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py {network} {SPREAD} {said}", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "recomputation", "unread"),
+    [
+        ("uniform --recompute-num-layers 1", "full", ()),
+        ("block --recompute-num-layers 16 --pipeline-model-parallel-size 2", "full", ()),
+        ("block --recompute-num-layers 0", "none", ()),
+        ("block --recompute-num-layers 2", "none", ("recompute-num-layers 2 of 32 blocks of a stage (none taken)",)),
+        ("block --recompute-num-layers 3 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4",
+         "full", ("recompute-num-layers 3 of 4 blocks of a stage (all taken)",)),
+    ],
+)  # fmt: skip
+def test_the_first_blocks_of_a_stage_recompute_as_all_or_none(
+    said: str, recomputation: str, unread: tuple[str, ...]
+) -> None:
+    started = read(f"--recompute-granularity full --recompute-method {said}")
+    assert (started.grid.recomputation, started.unread) == (recomputation, unread)
+
+
+@pytest.mark.parametrize(
+    ("said", "kernel"),
+    [
+        ("", None),
+        ("--attention-backend auto", None),
+        ("--attention-backend flash --transformer-impl transformer_engine", None),
+        ("--attention-backend unfused", "scores"),
+        ("--attention-backend local", "scores"),
+        ("--transformer-impl local", "scores"),
+        ("--transformer-impl local --use-flash-attn", None),
+    ],
+)
+def test_attention_that_is_not_fused_writes_its_scores(said: str, kernel: str | None) -> None:
+    started = read(said)
+    assert started.attention == kernel and not started.unread
+    assert ("scores of the attention in memory" in started.described()) == (kernel is not None)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["main-grads-dtype bf16", "grad-reduce-in-bf16", "exp-avg-dtype bf16", "exp-avg-sq-dtype fp8",
+     "use-precision-aware-optimizer", "rampup-batch-size 16 16 5859375", "attention-dropout 0.1",
+     "decoder-first-pipeline-num-layers 3"],
+)  # fmt: skip
+def test_what_changes_bytes_is_named(said: str) -> None:
+    assert read(f"--{said}").unread == (said,)
+
+
+def test_what_says_the_usual_is_not_named() -> None:
+    assert not read("--main-grads-dtype fp32 --exp-avg-dtype fp32 --attention-dropout 0.0 --hidden-dropout 0").unread
+
+
+def test_masks_of_a_dropout_are_counted() -> None:
+    started = read("--hidden-dropout 0.1 --attention-dropout 0.1")
+    assert started.card.dropout and not started.unread and not read("--hidden-dropout 0.0").card.dropout
+
+
+def test_defaults_are_megatrons() -> None:
+    assert read("--group-query-attention").card.kv_heads == 1
+    assert read("--use-megatron-fsdp").grid.zero_stage == 0
+    for kind, positions in (("yarn", 0), ("mrope", 0), ("learned_absolute", 4096)):
+        network = NETWORK.replace("embedding-type rope", f"embedding-type {kind}")
+        assert read(network=network).card.positions == positions
+
+
+@pytest.mark.parametrize("frequency", ["([1]*32)", "[1]*32", "[1]*16+[1]*16", "1", f"[{','.join('1' * 32)}]"])
+def test_blocks_that_are_all_mixtures(frequency: str) -> None:
+    assert read(f"--num-experts 8 --moe-layer-freq {frequency}").card.dense_layers == 0
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ("--micro-batch-size 0", "micro-batch-size is 0: it is at least 1"),
+        ("--tensor-model-parallel-size 0", "tensor-model-parallel-size is 0: it is at least 1"),
+        ("--context-parallel-size -1", "context-parallel-size is -1: it is at least 1"),
+        ("--global-batch-size -8", "global-batch-size is -8: it is at least 0"),
+        ("--seq-length 0", "seq-length is 0: it is at least 1"),
+        ("--group-query-attention --num-query-groups 0", "num-query-groups is 0: it is at least 1"),
+        ("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 16 --num-layers 24", "multiple of 16 stages"),
+        ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3", "multiple of 2 stages x 3"),
+        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3", "multiple of 4 stages x 3"),
+        ("--num-distributed-optimizer-instances 3", "instances is 3: it divides data x context, 4"),
+        ("--num-experts 8 --moe-layer-freq [1]*64", "are 32"),
+        ("--num-experts 8 --moe-layer-freq ([1]*16+[0]*16)", "are 32"),
+    ],
+)
+def test_what_megatron_refuses_is_refused(said: str, message: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read(said)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["--decoder-first-pipeline-num-layers 3", "--num-layers 23 --account-for-embedding-in-pipeline-split",
+     "--num-layers 23 --pipeline-model-parallel-layout Et*11|t*12L"],
+)  # fmt: skip
+def test_stages_may_be_said_to_be_unequal(said: str) -> None:
+    assert read(f"--pipeline-model-parallel-size 2 {said}").grid.pipeline == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "gated", "ffn"),
+    [
+        ("activation_func: swiglu", True, 10880),
+        ("gated_linear_unit: true", True, 16384),
+        ("gated_linear_unit: false", False, 16384),
+    ],
+)
+def test_names_of_megatrons_files(said: str, gated: bool, ffn: int, tmp_path: Path) -> None:
+    path = tmp_path / "gpt.yaml"
+    path.write_text(
+        "num_layers: 4\nhidden_size: 4096\nnum_attention_heads: 32\nseq_length: 64\nnum_moe_experts: 8\n"
+        "add_bias_linear: false\nnum_query_groups: 8\nmoe_layer_freq: [0, 1, 1, 1]\nrecompute_granularity: selective\n"
+        f"recompute_modules: [core_attn, mlp]\n{said}\n"
+    )
+    started = read_configuration(None, str(path), devices=8)
+    card = started.card
+    assert (card.gated, card.ffn, card.biases, card.experts) == (gated, ffn, False, 8)
+    assert (card.dense_layers, card.kv_heads, started.grid.recomputation) == (1, 8, "core_attn+mlp")
+    assert not started.unread
