@@ -31,6 +31,8 @@ START = f"torchrun --nproc-per-node 8 {OWN}"
         (f"#SBATCH --nodes=4  # of 8\n#SBATCH --ntasks-per-node=8\nsrun python {OWN}", 32),
         (f"#SBATCH -N 4\n#SBATCH --gres=gpu:8\n#SBATCH --ntasks-per-node=1\nsrun torchrun --nnodes=$SLURM_NNODES {OWN}",
          32),
+        (f"#SBATCH --ntasks-per-node=1\naccelerate launch --num_machines 2 --num_processes 16 {OWN}", 16),
+        (f"srun --nodes=2 --ntasks-per-node=4 --gpus-per-node=8 python {OWN}", 8),
         (f"deepspeed --num_nodes 4 --num_gpus 8 {OWN}", 32),
         (f"deepspeed --num_gpus 8 {OWN}", 8),
         (f"torchrun --nnodes 2:2 --nproc-per-node 8 {OWN}", 16),

@@ -239,8 +239,9 @@ def _of_command(text: str, name: str) -> Source:
     if most and most != least:
         raise InputError(f"{name}: nnodes is {least}:{most}, a range; say on how many nodes it ran")
     nodes = _number(own, "nnodes", "num-machines", "num-nodes", "nodes", "N")
-    starter = any("torchrun" in word or "torch.distributed" in word for word in words[:at])  # a task starts several
-    processes = _number(own, "nproc-per-node", "num-gpus", "gpus-per-node", "gres", *["ntasks-per-node"][starter:])
+    starter = re.search(r"\b(torchrun|torch\.distributed|accelerate|deepspeed)\b", " ".join(words[:at]))
+    tasks = [] if starter else ["ntasks-per-node"]  # a task of Slurm's starts a starter, which starts several processes
+    processes = _number(own, "nproc-per-node", "num-gpus", *tasks, "gpus-per-node", "gres")
     together = _number(own, "num-processes")
     if together and not processes:
         processes = together // (nodes or 1)
