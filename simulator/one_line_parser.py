@@ -9,7 +9,7 @@ import argparse
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
-from math import inf, nan
+from math import inf, isfinite, nan
 from typing import Any, NoReturn, TypeVar
 
 from simulator import units
@@ -172,10 +172,10 @@ def doublings(text: str) -> tuple[int, ...]:
 
 
 def number(text: str) -> float:
-    """A number of whatever size, which its user checks."""
+    """A finite number, of a size that its user checks."""
     value = parsed(text)
-    if value != value and text.strip().lower() not in ("nan", "-nan", "+nan"):
-        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a number")
+    if not isfinite(value):
+        raise ArgumentTypeError(f"{text[:SHOWN]!r} is not a finite number")
     return value
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _printing, _started_run
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.terminal import say
 from simulator.units import format_time
 
@@ -89,8 +89,7 @@ def read_log_or_numbers(args: argparse.Namespace) -> RunLog:
     if args.recorded or len(numbers) != 1:
         raise InputError("give a log, or one of --step-time, --tokens-per-s, --tflops and --mfu")
     kind, value = next(iter(numbers.items()))
-    if value <= 0:
-        raise InputError(f"{kind} is {value}: it is above 0")
+    require(1e-6 <= value <= 1e9, kind, value, "it is from 1e-6 to 1e9")
     return RunLog(kind=kind, speeds=(value,))
 
 
