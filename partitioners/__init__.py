@@ -3,12 +3,13 @@
 A file that does not start with "_" is a strategy. Its name, with hyphens for underscores, is the strategy's
 name everywhere, and it exposes
 
-    partition(profile, cluster, step, *, seed=0, ...) -> Partition
+    partition(profile, cluster, step, *, ...) -> Partition
     choices(profile, cluster, step) -> Choices    optional: what there is to try of it, which every search reads
 
-where `...` are options of its own, each with a default. A strategy places layers on workers only, never on parameter
-servers, leaves its inputs alone and returns the same for the same seed. It is taken to read the step's micro-batches;
-where it reads another choice of the step, or none, it lists them with what it does when the step leaves them open:
+where `...` are options of its own, each with a default; one that draws takes a `seed`. A strategy places layers on
+workers only, never on parameter servers, leaves its inputs alone and returns the same for the same seed. It is taken to
+read the step's micro-batches; where it reads another choice of the step, or none, it lists them with what it does when
+the step leaves them open:
 
     STEP_OPTIONS = {"microbatches": None, "schedule": "1f1b"}
 
@@ -44,7 +45,7 @@ from shlex import quote
 from typing import Any
 
 from simulator.cluster import Cluster
-from simulator.errors import InputError, require_name
+from simulator.errors import InputError, require_from_0, require_name
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import stack_of
 from simulator.plan import Partition, Plan, StepSettings
@@ -53,6 +54,8 @@ from simulator.workload import Profile
 
 BASELINES = ("greedy", "shuffle")
 """Strategies that show what others gain, no plans to train by: left out where nobody names them."""
+MOST_SEED = 1e9
+"""The programs that cut count on from it in 32 bits."""
 _STEP_OPTIONS: Mapping[str, object] = {"microbatches": 1}
 
 
@@ -180,9 +183,11 @@ def make_plan(name: str, profile: Profile, cluster: Cluster, step: StepSettings,
     return plan_of(name, profile, cluster, step, **own)
 
 
-def plan_of(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, **own: Any) -> Plan:
-    """The same of a step that leaves nothing open."""
+def plan_of(name: str, profile: Profile, cluster: Cluster, step: StepSettings, /, *, seed: int = 0, **own: Any) -> Plan:
+    """The same of a step that leaves nothing open; seed: for a strategy that takes one."""
+    own |= applicable(name, seed=seed)
     check_options(name, own)
+    require_from_0("seed", own.get("seed", 0), MOST_SEED)
     return step.plan(profile, load(name)(profile, cluster, step, **own), name)
 
 

@@ -77,6 +77,7 @@ def partition(
     """
     for name, degree in (("tensor", tensor), ("pipeline", pipeline), ("context", context), ("expert", expert)):
         require(degree >= 1, name, degree, "it is at least 1")
+    require(0 <= chunks <= len(profile.layers), "chunks", chunks, f"it is from 0 to {len(profile.layers)}, the layers")
     group = tensor * pipeline * context
     rule = f"tensor x pipeline x context divides the {cluster.workers} devices"
     require(cluster.workers % group == 0, "tensor x pipeline x context", group, rule)

@@ -14,9 +14,9 @@ from itertools import combinations
 import numpy as np
 
 from partitioners._hypergraphs.hypergraph import Grid, grid_of
-from partitioners._hypergraphs.kahypar import integers
+from partitioners._hypergraphs.kahypar import MOST_IMBALANCE, integers
 from simulator.cluster import Cluster
-from simulator.errors import InputError, needing, require
+from simulator.errors import InputError, needing, require_from_0
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Partition, Plan, StepSettings
 from simulator.taskgraph import Floats, Ints
@@ -41,7 +41,7 @@ def partition(
     most as many sample slots as samples. A worker's share follows its speed.
     Raises InputError when there are fewer shards than workers, MissingExtraError without pymetis.
     """
-    require(imbalance >= 0, "imbalance", imbalance, "it is at least 0")
+    require_from_0("imbalance", imbalance, MOST_IMBALANCE)
     workers = cluster.workers
     slots = grid or ((8, 8) if workers <= 8 else (workers, 4))
     samples = slots[0] if grid else min(slots[0], step.microbatch_size)

@@ -18,7 +18,7 @@ NEW = {
     "partitioners/first_device.py": """
 from simulator.plan import Partition, Sharding
 
-def partition(profile, cluster, step, *, seed=0):
+def partition(profile, cluster, step):
     return Partition(placements={layer.name: Sharding(devices=(0,)) for layer in profile.layers})
 """,
     "simulator/collectives/in_one_go.py": """
@@ -60,6 +60,9 @@ def read(paths, options):
 }
 """Texts of one file each; the preset is a copy of another under a new name."""
 PROGRAM = """
+from contextlib import redirect_stdout
+from io import StringIO
+
 import partitioners
 from simulator import cli, collectives, files
 from simulator.lowering import schedules
@@ -79,6 +82,10 @@ for strategy, step in (
 ):
     assert run(profile, cluster, partitioners.make_plan(strategy, profile, cluster, step)).report.step_s > 0
 assert _registry.recognised(__import__("pathlib").Path("notes.txt")).__name__ == "traces.imports.notes"
+step = ["vgg_small", "--cluster", "office", "--devices", "2"]
+with redirect_stdout(StringIO()):
+    assert cli.main(["simulate", *step, "--strategy", "first-device"]) == 0
+    assert cli.main(["compare", *step, "--strategies", "first-device,data"]) == 0
 assert cli.main(["greet", "you"]) == 0
 """
 

@@ -65,7 +65,7 @@ def test_a_strategy_takes_profile_cluster_step_and_its_own_options(name: str) ->
     parameters = inspect.signature(partitioners.load(name)).parameters
     assert [p.name for p in parameters.values() if p.default is p.empty] == ["profile", "cluster", "step"]
     own, of_step = parameters.keys() - {"profile", "cluster", "step"}, {"optimizer_state", "microbatches", "schedule"}
-    assert "seed" in own and not own & {field.name for field in fields(StepSettings)}
+    assert not own & {field.name for field in fields(StepSettings)}
     assert own <= partitioners.options(name).keys() <= own | of_step
 
 
@@ -144,6 +144,17 @@ def test_options_are_of_the_step_and_the_strategys_own() -> None:
 def test_an_option_that_a_strategy_lacks_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"unknown option of strategy data 'balans', did you mean 'balance'\?"):
         planned("data", NETWORKS["chain"], CLUSTERS["four"], batch_size=BATCH, balans=False)
+
+
+@pytest.mark.parametrize("name", ["shuffle", "hypergraph"])
+def test_a_seed_below_0_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match="seed is -1: it is finite, at least 0"):
+        planned(name, NETWORKS["chain"], CLUSTERS["four"], batch_size=BATCH, seed=-1)
+
+
+def test_any_imbalance_goes_on_unequal_devices() -> None:
+    """KaHyPar adds up the limits of parts in 32 bits."""
+    planned("hypergraph", NETWORKS["chain"], CLUSTERS["unequal"], batch_size=BATCH, imbalance=1e3, effort=0.05)
 
 
 def test_a_step_is_split_from_the_options_beside_it() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from partitioners._hypergraphs.hypergraph import Hypergraph
-from simulator.errors import InputError, require
+from simulator.errors import InputError, require_from_0
 from simulator.taskgraph import Floats, Ints
 
 Run = Callable[[Hypergraph, Sequence[float], float, int, Mapping[int, int]], Ints]
@@ -17,6 +17,8 @@ Run = Callable[[Hypergraph, Sequence[float], float, int, Mapping[int, int]], Int
 
 TOTAL = 2**30
 """Weights become integers whose sum stays below 2^31, which is KaHyPar's weight type."""
+MOST_IMBALANCE = 1000
+"""Of a part's share; a part of all that there is has as many more as there are others."""
 
 
 def kahypar(
@@ -64,7 +66,7 @@ def cut(
     vertices.
     """
     count, parts = len(hypergraph.vertex_weights), len(shares)
-    require(imbalance >= 0, "imbalance", imbalance, "it is at least 0")
+    require_from_0("imbalance", imbalance, MOST_IMBALANCE)
     if parts > count:
         raise InputError(
             f"{parts} devices but only {count} shards: a device gets at least one; take a finer grid or {count} devices"
@@ -77,10 +79,10 @@ def cut(
 
 
 def part_limits(shares: Sequence[float], imbalance: float, total: int) -> list[int]:
-    """The most weight of each part, of `total`; empty where all have the same share."""
+    """The most weight of each part, of `total`, whose sum KaHyPar takes in 32 bits; empty where shares are equal."""
     if max(shares) <= min(shares) * (1 + 1e-9):
         return []
-    return [int(share * total * (1 + imbalance)) + 1 for share in shares]
+    return [int(share * total * (1 + min(imbalance, 0.9))) + 1 for share in shares]
 
 
 def integers(weights: Floats, most: int = TOTAL) -> list[int]:
