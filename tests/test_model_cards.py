@@ -18,7 +18,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.language_models.accelerators import ACCELERATORS, accelerator
 from simulator.language_models.block import block_operators, head_operator
 from simulator.language_models.card_files import cards, is_card, read_card
-from simulator.language_models.model_card import ModelCard
+from simulator.language_models.model_card import LatentAttention, ModelCard
 from simulator.language_models.modelled_profile import modelled_profile
 from simulator.language_models.training_stack import read_stack
 
@@ -107,13 +107,25 @@ MPT = {
     "model_type": "mpt", "d_model": 4096, "n_layers": 32, "n_heads": 32, "expansion_ratio": 4, "max_seq_len": 2048,
     "vocab_size": 50432, "no_bias": True, "attn_config": {"alibi": True},
 }  # fmt: skip
+QWEN3 = {
+    "model_type": "qwen3", "hidden_size": 2560, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 9728, "vocab_size": 151936, "max_position_embeddings": 40960,
+    "tie_word_embeddings": True,
+}  # fmt: skip
+GEMMA = {
+    "model_type": "gemma", "hidden_size": 3072, "num_hidden_layers": 28, "num_attention_heads": 16,
+    "num_key_value_heads": 16, "intermediate_size": 24576, "vocab_size": 256000, "max_position_embeddings": 8192,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("config", "parameters"),
-    [(LLAMA, 8_030_261_248), (GPT2, 124_439_808), (PHI2, 2_779_683_840), (FALCON, 6_921_720_704), (MPT, 6_649_286_656)],
+    [
+        (LLAMA, 8_030_261_248), (QWEN3, 4_022_468_096), (GEMMA, 8_537_680_896), (GPT2, 124_439_808),
+        (PHI2, 2_779_683_840), (FALCON, 6_921_720_704), (MPT, 6_649_286_656),
+    ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
-)
+)  # fmt: skip
 def test_a_config_of_hugging_face_is_a_card(config: dict[str, Any], parameters: int, tmp_path: Path) -> None:
     path = tmp_path / "some-model" / "config.json"
     path.parent.mkdir()
@@ -131,6 +143,8 @@ def test_a_config_of_hugging_face_is_a_card(config: dict[str, Any], parameters: 
         ({"num_hidden_layers": None}, "num_hidden_layers is None"),
         ({"num_attention_heads": 33}, "heads is 33|kv_heads"),
         ({"model_type": 3}, "model_type is missing"),
+        ({"num_key_value_heads": -8}, "num_key_value_heads is -8: "),
+        ({"head_dim": -128}, "head_dim is -128: "),
     ],
 )
 def test_what_is_no_configuration_is_refused_in_one_line(change: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -138,6 +152,28 @@ def test_what_is_no_configuration_is_refused_in_one_line(change: dict[str, Any],
     path.write_text(json.dumps({**LLAMA, **change}))
     with pytest.raises((InputError, UnknownNameError), match=message):
         read_card(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("gemma3-4b", {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}),
+        (
+            "gemma3-12b",
+            {
+                "hidden_size": 3840, "intermediate_size": 15360, "num_hidden_layers": 48, "num_attention_heads": 16,
+                "num_key_value_heads": 8,
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_what_gemma_3_leaves_out_is_its_class_s(name: str, sizes: dict[str, int], tmp_path: Path) -> None:
+    text = {"model_type": "gemma3_text", "sliding_window": 1024, "rope_scaling": {"factor": 8.0}, **sizes}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text, "mm_tokens_per_image": 256}))
+    card, known = read_card(path), read_card(name)
+    assert card.sequence == 8192 and not card.not_counted
+    assert replace(card, name=known.name, source=known.source) == known
 
 
 def test_what_a_configuration_says_that_is_not_counted_is_named(tmp_path: Path) -> None:
@@ -253,6 +289,12 @@ def test_wrong_cards_and_names() -> None:
         is_card("meta-llama/Llama-3.1-9B")
     with pytest.raises(InputError, match="kv_heads is 3"):
         ModelCard(name="x", layers=1, hidden=64, heads=4, kv_heads=3, ffn=64, vocabulary=8, sequence=8)
+    for field in ("kv_heads", "head_width", "shared_ffn", "dense_ffn", "window"):
+        negative: dict[str, Any] = {field: -1}
+        with pytest.raises(InputError, match=f"{field} is -1: "):
+            replace(read_card("llama3-8b"), **negative)
+    with pytest.raises(InputError, match="key_rank is -512: "):
+        LatentAttention(key_rank=-512, rotary=64, key_width=128, value_width=128)
     with pytest.raises(InputError, match="experts_per_token is 4"):
         ModelCard(
             name="x", layers=1, hidden=64, heads=4, ffn=64, vocabulary=8, sequence=8, experts=2, experts_per_token=4

@@ -12,6 +12,14 @@ from simulator.language_models.model_card import LatentAttention, ModelCard
 LONGEST_SEQUENCE = 8192
 """Tokens taken where a configuration allows longer ones: models are extended to those after most of their training."""
 Fields = dict[str, Any]
+DEFAULTS: Mapping[str, Fields] = {
+    "qwen3": {"head_dim": 128}, "gemma": {"head_dim": 256}, "gemma2": {"head_dim": 256}, "gpt_oss": {"head_dim": 64},
+    "gemma3_text": {
+        "vocab_size": 262_208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+        "max_position_embeddings": 131_072,
+    },
+}  # fmt: skip
+"""By type, what its class in transformers has where a configuration leaves it out, and no card would."""
 _HARMLESS = re.compile(
     r"token_id|initializer|rope|rotary|_dropout|dropout|_pdrop|epsilon|(^|_)eps$|dtype|architectures|_version|use_cache|"
     r"^(model_type|auto_map|hidden_act\w*|activation_function|_name_or_path|pretraining_tp|scale_|reorder_|logit|"
@@ -40,8 +48,8 @@ class _ConfigFields:
     def __call__(self, *names: str) -> int:
         """The whole number under the first of `names` that is there. Raises InputError where there is none."""
         value = self.get(*names)
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InputError(f"{names[0]} is {value!r}: a configuration of this type has a whole number there")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(f"{names[0]} is {value!r}: a configuration of this type has a whole number from 0 there")
         return value
 
     def get(self, *names: str, default: Any = None) -> Any:
@@ -73,7 +81,7 @@ def card_of_config(content: Any, name: str) -> ModelCard:
     fields = nested if isinstance(nested, dict) and "hidden_size" in nested else content
     kind = fields.get("model_type") or content["model_type"]
     require_name("model_type", kind, TYPES)
-    read = _ConfigFields(fields)
+    read = _ConfigFields({**DEFAULTS.get(kind, {}), **fields})
     made = TYPES[kind](read)
     most = made.pop("sequence", None) or read("max_position_embeddings")
     left = read.left()

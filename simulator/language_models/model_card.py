@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from simulator.errors import require, require_count
+from simulator.errors import MOST_COUNT, require, require_count, require_from_0
 from simulator.expert_routing import Routing
 
 MOST_BLOCKS = 2_000
@@ -26,6 +26,12 @@ class LatentAttention:
     """Channels of a head's query and key beside those."""
     value_width: int
     """Channels of a head's value."""
+
+    def __post_init__(self) -> None:
+        for name in ("key_rank", "key_width", "value_width"):
+            require_count(name, getattr(self, name))
+        for name in ("query_rank", "rotary"):
+            require_from_0(name, getattr(self, name), MOST_COUNT)
 
     @property
     def channels(self) -> int:
@@ -104,6 +110,9 @@ class ModelCard:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "ffn", "vocabulary", "sequence"):
             require_count(name, getattr(self, name))
+        sizes = ("kv_heads", "head_width", "experts", "shared_ffn", "dense_layers", "dense_ffn", "window", "positions")
+        for name in sizes:
+            require_from_0(name, getattr(self, name) or 0, MOST_COUNT)
         require(self.layers <= MOST_BLOCKS, "layers", self.layers, f"a decoder has at most {MOST_BLOCKS:,} blocks")
         require(self.heads % self.key_heads == 0, "kv_heads", self.key_heads, f"it divides {self.heads} heads")
         rule = f"hidden {self.hidden} is a multiple of it, or head_width is named"
