@@ -16,7 +16,7 @@ def zb_v(devices: int, device: int, microbatches: int, chunks: int) -> Iterator[
     stage 1   012031aA2bBaA3cCbBdDc dCD
     stage 2    001122aA3aA3bBbBcCcddCDD
 
-    With 2p - 1 micro-batches and more there is none between them. The last device runs chunk after chunk.
+    Of m micro-batches it is p - 1 passes, or 4p - 2m - 2 where that is more. The last device runs chunk after chunk.
     """
     begun, ended = [0, 0], [0, 0]  # forward and backward passes by chunk
     late: list[tuple[int, int]] = []  # weight gradients that are put off: (micro-batch, chunk)
