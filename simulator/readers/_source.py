@@ -188,7 +188,8 @@ def source_of(launch: str | None, config: str | None, model: str | None, devices
         source = _of_command(text, launch if is_file else "--launch")
     else:
         source = Source(name=str(config), content=_content(Path(str(config))))
-    names = ("job.config_file", "config-file", "deepspeed", "deepspeed_config", "deepspeed-config", "yaml-cfg")
+    names = ("job.config_file", "job.config-file", "config-file", "deepspeed", "deepspeed_config", "deepspeed-config",
+             "yaml-cfg")  # fmt: skip
     named = next((source.options[name] for name in names if source.options.get(name)), None)
     if named and Path(named[0]).is_file():
         source = replace(source, content=_content(Path(named[0])))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.exports.torchtitan import CONFIGURATIONS, SCHEDULES
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import ModelCard
@@ -22,6 +22,8 @@ FLAVORS = {
     ("deepseek_v3", "671B"): "deepseek-v3", ("llama4", "17bx16e"): "llama4-scout",
 }  # fmt: skip
 """Cards by the name and the flavor of a TOML file's [model]."""
+MODES = {"full": "full", "none": "none", "selective": "op"}
+"""Recomputation by its activation checkpointing."""
 LOOPED = ("Interleaved", "LoopedBFS", "ZBV", "DualPipe")
 """Beginnings of schedules in which a device has several stages."""
 ENDS = ("first", "last")
@@ -39,7 +41,8 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source) -> StartedRun:
     """Raises InputError where it does not say what is trained."""
-    options = {**_flat(source.content), **source.options}
+    line = {name.replace("-", "_") if "." in name else name: words for name, words in source.options.items()}
+    options = {**flat(source.content), **line}
     own = Options(options, source.name)
     card = _card(own, source)
     sequence = own.count("training.max_context_length", "training.seq_len", default=SEQUENCE)
@@ -53,7 +56,9 @@ def read(source: Source) -> StartedRun:
     )  # fmt: skip
     replicate = own.count("parallelism.data_parallel_replicate_degree", default=1)
     shard = own.count("parallelism.data_parallel_shard_degree", default=-1)
-    whole_shard = shard if shard > 0 else grid.data // replicate
+    whole_shard = shard if shard > 0 else grid.data // max(1, replicate)
+    rule = f"it and shard {whole_shard} multiply to the {grid.data} replicas of {source.world} devices"
+    require(replicate * whole_shard == grid.data, "data_parallel_replicate_degree", replicate, rule)
     if whole_shard * context > 1:
         after = own.text("parallelism.fsdp_reshard_after_forward") or "default"
         whole = after == "never" or (after == "default" and pipeline > 1)
@@ -111,24 +116,30 @@ def _tokens(own: Options, sequence: int, pipeline: int) -> dict[str, Any]:
     local = own.count("training.local_batch_size", "training.batch_size", default=MICROBATCH)
     batch = own.count("training.global_batch_size", default=-1)
     small = own.count("parallelism.pipeline_parallel_microbatch_size", default=1) if pipeline > 1 else local
-    said = {"batch": batch} if batch > 0 else {"accumulation": max(1, local // small)}
+    divides = small > 0 and local % small == 0
+    require(divides, "pipeline_parallel_microbatch_size", small, f"it divides local_batch_size, {local}")
+    said = {"batch": batch} if batch > 0 else {"accumulation": local // small}
     return {"microbatch": small, **said}
 
 
 def _recomputation(own: Options) -> str:
-    mode = own.text("activation_checkpoint.mode")
-    for kind in ("full", "none", "selective"):
-        if own.has(f"activation-checkpoint:{kind}", f"activation_checkpoint:{kind}"):
-            mode = kind
-    own.text("activation_checkpoint.selective_ac_option")
-    return mode if mode in ("full", "none") else "op"
+    """By operator where nothing else is said; what cannot be expressed stays unread."""
+    again = own.named("activation_checkpoint.mode", MODES) or "op"
+    for mode, kind in MODES.items():
+        if own.has(f"activation-checkpoint:{mode}", f"activation_checkpoint:{mode}"):
+            again = kind
+    if again != "op":
+        own.text("activation_checkpoint.selective_ac_option")
+        return again
+    return own.named("activation_checkpoint.selective_ac_option", {"op": "op", "1": "full"}) or "op"
 
 
-def _flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:
-    flat: dict[str, tuple[str, ...]] = {}
+def flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:
+    """Of a file, by the path of each name, what is neither null nor an empty list."""
+    named: dict[str, tuple[str, ...]] = {}
     for name, value in content.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{before}{name}.")
-        else:
-            flat[before + name] = (str(value).lower() if isinstance(value, bool) else str(value),)
-    return flat
+            named |= flat(value, f"{before}{name}.")
+        elif value not in (None, []):
+            named[before + name] = (str(value).lower() if isinstance(value, bool) else str(value),)
+    return named
