@@ -191,7 +191,7 @@ def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
     speed.write_text(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}, **sizes}))
     started = read_configuration(None, str(speed), model="mistralai/Mistral-7B-v0.1", devices=16)
     assert started.grid == TrainingGrid(data=16, zero_stage=3, microbatch=4, accumulation=2)
-    assert started.unread == ("zero_optimization.offload_optimizer",) and started.precision == "bf16"
+    assert started.unread == ("zero_optimization.offload_optimizer.device cpu",) and started.precision == "bf16"
     fsdp.write_text(
         "distributed_type: FSDP\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 16\n"
         "fsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n"

@@ -1,12 +1,22 @@
-"""DeepSpeed's JSON, beside which --model says what is trained."""
+"""DeepSpeed's JSON, beside which --model says what is trained and Trainer's options what is "auto"."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
+from simulator.errors import require
 from simulator.readers._source import Options, Source, StartedRun, grid_of
+from simulator.readers.torchtitan import flat
 
 KEYS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
+CHANGES = re.compile(
+    r"^(zero_optimization\.(offload_\w+\.device|zero_hpz|zero_quant|mics_shard)|activation_checkpointing\.(?!profile)|"
+    r"communication_data_type|optimizer\.type|pipeline\.)"
+)
+NOTHING = (" -1", " 0", " 1")
+"""Ends of what is left that change nothing: groups of one, or of all."""
+ADAM = dict.fromkeys(("Adam", "AdamW", "adam", "adamw", "FusedAdam"), "adam")
 
 
 def recognises(source: Source) -> bool:
@@ -15,25 +25,34 @@ def recognises(source: Source) -> bool:
 
 def read(source: Source) -> StartedRun:
     """Raises InputError without a model or devices; a value "auto" counts as not said."""
-    content = source.content
-    zero = content.get("zero_optimization")
-    zero = zero if isinstance(zero, dict) else {}
-    own = Options({name: (str(value),) for name, value in content.items() if value != "auto"}, source.name)
-    microbatch = own.count("train_micro_batch_size_per_gpu", default=0)
+    line = {name.replace("-", "_"): tuple(map(str.lower, words)) for name, words in source.options.items()}
+    said = {name: words for name, words in flat(source.content).items() if words != ("auto",)}
+    own = Options({**line, **said}, source.name)
+    microbatch = own.count("train_micro_batch_size_per_gpu", "per_device_train_batch_size", default=0)
     again = own.count("gradient_accumulation_steps", default=0)
     batch = own.count("train_batch_size", default=0) or None
+    tensor = own.count("tensor_parallel.autotp_size", default=1) or 1
+    context = own.count("sequence_parallel_size", default=1) or 1
+    unread = [] if microbatch or batch else ["micro-batch: one sequence is taken"]
     if not microbatch:
-        microbatch = max(1, (batch or source.world) // source.world // (again or 1))
-    stage = zero.get("stage", 0)
-    grid = grid_of(source, microbatch=microbatch, batch=batch, accumulation=again or (None if batch else 1))
-    halves = [name for name in ("bf16", "fp16") if isinstance(content.get(name), dict) and content[name].get("enabled")]
-    unread = [
-        f"zero_optimization.{name}" for name in sorted(zero) if name.startswith(("offload", "zero_hpz", "zero_quant"))
-    ]
+        replicas = max(1, source.world // (tensor * context))
+        microbatch = max(1, (batch or replicas) // replicas // (again or 1))
+    grid = grid_of(
+        source, tensor=tensor, context=context, sequence_parallel=tensor == 1, microbatch=microbatch, batch=batch,
+        accumulation=again or (None if batch else 1),
+        recomputation="full" if own.has("gradient_checkpointing") else "none",
+    )  # fmt: skip
+    rule = f"it is {grid.batch}: {grid.data} replicas x {grid.accumulation} micro-batches of {grid.microbatch}"
+    require(batch in (None, grid.batch), "train_batch_size", batch, rule)
+    stage = own.count("zero_optimization.stage", default=int(own.has("zero_optimization")))
+    halves = [name for name in ("bf16", "fp16") if own.has(f"{name}.enabled", name)]
+    own.named("optimizer.type", ADAM)
+    unread += [each for each in own.left(CHANGES) if not each.endswith(NOTHING)]
+    unread += [f"sequence_parallel_size {context}: exchanged as ring attention"] if context > 1 else []
     return StartedRun(
         runtime="fsdp2",
         card=source.read_card(),
-        grid=replace(grid, zero_stage=stage if isinstance(stage, int) and grid.data > 1 else 0),
+        grid=replace(grid, zero_stage=stage if grid.replicas > 1 else 0),
         precision=halves[0] if halves else "fp32",
         unread=tuple(unread),
     )
