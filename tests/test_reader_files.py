@@ -141,3 +141,41 @@ def test_files_of_deepspeed(
 def test_deepspeed_refuses_a_batch_that_is_not_its_parts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="train_batch_size is 100: it is 128: 16 replicas x 4 micro-batches of 2"):
         started({**SIZES, "train_batch_size": 100}, tmp_path)
+
+
+NANOTRON = {
+    "parallelism": {"dp": 8, "tp": 1, "pp": 1, "pp_engine": "afab"}, "optimizer": {"accumulate_grad_in_fp32": True},
+    "tokens": {"micro_batch_size": 1, "batch_accumulation_per_replica": 1, "sequence_length": 8192},
+}  # fmt: skip
+NETWORK = {
+    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 256, "vocab_size": 512,
+    "sliding_window_size": None, "_attn_implementation": "flash_attention_2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("network", "others", "unread"),
+    [
+        ({}, {}, ()),
+        ({}, {"optimizer": {"accumulate_grad_in_fp32": False}}, ("optimizer.accumulate_grad_in_fp32 false",)),
+        ({"_attn_implementation": "sdpa"}, {}, ("model.model_config._attn_implementation sdpa",)),
+        ({"is_starcoder2_config": True}, {}, ("model.model_config.is_starcoder2_config true",)),
+        (
+            {},
+            {"parallelism": {"dp": 4, "tp": 2, "pp": 1, "tp_mode": "ALL_REDUCE"}},
+            ("parallelism.tp_mode ALL_REDUCE",),
+        ),
+    ],
+)
+def test_files_of_nanotron(
+    network: dict[str, Any], others: dict[str, Any], unread: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = {"dtype": "bfloat16", "model_config": {**NETWORK, **network}}
+    run = started({**NANOTRON, "model": model, **others}, tmp_path, devices=None)
+    assert (run.unread, run.precision, run.card.window) == (unread, "bf16", 0)
+
+
+def test_nanotrons_precision_and_window(tmp_path: Path) -> None:
+    model = {"dtype": "float32", "model_config": {**NETWORK, "sliding_window_size": 4096}}
+    run = started({**NANOTRON, "model": model}, tmp_path, devices=None)
+    assert (run.unread, run.precision, run.card.window) == (("model.dtype float32",), "fp32", 4096)

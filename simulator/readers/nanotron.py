@@ -8,7 +8,16 @@ from typing import Any
 
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
-from simulator.readers._source import Source, StartedRun, count_in, grid_of
+from simulator.readers._source import Options, Source, StartedRun, count_in, grid_of
+from simulator.readers.torchtitan import flat
+
+PRECISIONS = {"float32": "fp32", "float16": "fp16"}
+USUAL = {
+    "model.dtype": "bfloat16", "optimizer.accumulate_grad_in_fp32": "true",
+    "model.model_config._attn_implementation": "flash_attention_2", "model.model_config.is_starcoder2_config": "false",
+}  # fmt: skip
+SPREAD = {"parallelism.pp_engine": "1f1b", "parallelism.tp_mode": "REDUCE_SCATTER"}
+"""What is counted, of pipelines and tensor groups and of all; other values are named."""
 
 
 def recognises(source: Source) -> bool:
@@ -31,11 +40,14 @@ def read(source: Source) -> StartedRun:
     )  # fmt: skip
     if grid.data != data:
         raise InputError(f"{source.name}: dp is {data}: {started.world} devices leave {grid.data} replicas")
-    unread = tuple(
-        f"parallelism.{name} {spread[name]}" for name, usual in (("pp_engine", "1f1b"), ("tp_mode", "REDUCE_SCATTER"))
-        if pipeline * tensor > 1 and str(spread.get(name, usual)).lower() != usual.lower()
+    own = Options(flat(content), source.name)
+    usual = USUAL | SPREAD if pipeline * tensor > 1 else USUAL
+    said = {name: own.text(name) or usual[name] for name in usual}
+    unread = tuple(f"{name} {word}" for name, word in said.items() if word.lower() != usual[name].lower())
+    return StartedRun(
+        runtime="nanotron", card=_card(content, tokens, source.name), grid=grid, unread=unread,
+        precision=PRECISIONS.get(said["model.dtype"], "bf16"),
     )  # fmt: skip
-    return StartedRun(runtime="nanotron", card=_card(content, tokens, source.name), grid=grid, unread=unread)
 
 
 def _card(content: Mapping[str, Any], tokens: Mapping[str, Any], name: str) -> ModelCard:
@@ -56,6 +68,7 @@ def _card(content: Mapping[str, Any], tokens: Mapping[str, Any], name: str) -> M
         "kv_heads": count_in(model, "num_key_value_heads", heads), "ffn": count_in(model, "intermediate_size"),
         "vocabulary": count_in(model, "vocab_size"), "sequence": count_in(tokens, "sequence_length"),
         "tied_embeddings": bool(model.get("tie_word_embeddings")), "qkv_biases": bool(model.get("attention_bias")),
+        "window": max(0, count_in(model, "sliding_window_size", 0)),
         **mixture,
     }  # fmt: skip
     return ModelCard(name=f"the model of {name}", source=f"configuration {name}", **fields)
