@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.errors import InputError
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape, grid_of
+from simulator.exports.plan_shape import PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
@@ -38,6 +38,7 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     if not shape.whole_blocks and (shape.card or len(set(shape.blocks)) > 1):
         counts = ", ".join(map(str, shape.blocks))
         yield f"Megatron gives every stage as many whole transformer layers; the plan's stages have {counts}"
+    yield from recomputed_otherwise(shape, ("none", "selective", "full"), "full")
     yield from _own_layers(plan.states.stage, shape.tensor)
     if plan.synchronisation.half_precision:
         yield "gradients are summed in their own precision, not in 16 bits"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from simulator.errors import InputError
@@ -15,6 +15,13 @@ from simulator.plan import Plan, Sharding
 from simulator.plan_rules import require_placed
 from simulator.workload import Profile
 
+RECOMPUTATION = {
+    "selective": "the attention alone",
+    "op": "all but the attention and every other product",
+    "full": "whole blocks",
+}
+"""What is recomputed, in words."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanShape:
@@ -25,7 +32,7 @@ class PlanShape:
     expert: devices of data x context that share the experts of a layer. whole_experts: those of all tensor ranks do.
     sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
     replica in a micro-batch. card: the network, where it is one's. blocks: transformer blocks of each stage, by their
-    attentions.
+    attentions. recomputation: one of RECOMPUTATION, "none", or "segments" that no runtime here has.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -39,6 +46,7 @@ class PlanShape:
     shares: tuple[int, ...]
     card: ModelCard | None = None
     blocks: tuple[int, ...] = ()
+    recomputation: str = "none"
 
     @property
     def devices(self) -> int:
@@ -85,21 +93,42 @@ def plan_shape(profile: Profile, plan: Plan, card: ModelCard | None = None) -> P
         blocks=tuple(
             sum(profile.layers[profile.index[name]].kind == "attention" for name in names) for names in stages
         ),
+        recomputation=_recomputation(profile, plan),
     )
 
 
 def grid_of(profile: Profile, plan: Plan, shape: PlanShape) -> TrainingGrid:
-    """A plan of equal replicas as a grid. What is recomputed with parameters is recomputed as a whole there."""
-    again = {name for segment in plan.recomputed for name in segment}
-    whole = any(layer.parameter_bytes for layer in profile.layers if layer.name in again)
+    """A plan of equal replicas as a grid, which recomputes whole blocks where the plan does more than attention."""
     workers = len(set(shape.homes))
     return TrainingGrid(
         data=shape.data, tensor=shape.tensor, pipeline=workers, context=shape.context, expert=shape.expert,
         expert_tensor=int(shape.whole_experts), zero_stage=plan.states.stage, shard_group=plan.states.group,
         sequence_parallel=shape.sequence_parallel, microbatch=plan.microbatch_size // shape.data,
-        recomputation="full" if whole else "selective" if again else "none", accumulation=plan.microbatches,
-        chunks=len(shape.stages) // workers,
+        accumulation=plan.microbatches, chunks=len(shape.stages) // workers,
+        recomputation=shape.recomputation if shape.recomputation in ("none", "selective") else "full",
     )  # fmt: skip
+
+
+def _recomputation(profile: Profile, plan: Plan) -> str:
+    """By what the segments hold: attentions alone, none of them, or each with its projections."""
+    segments = [[profile.layers[profile.index[name]] for name in names] for names in plan.recomputed]
+    attends = [sum(layer.kind == "attention" for layer in segment) for segment in segments]
+    attentions = sum(layer.kind == "attention" for layer in profile.layers)
+    each = list(zip(segments, attends, strict=True))
+    kinds = {
+        "none": not segments,
+        "selective": all(len(segment) == count == 1 for segment, count in each),
+        "op": all(len(segment) > 1 and not (count or segment[0].sums_inputs) for segment, count in each),
+        "full": 0 < attentions == sum(len(segment) > count == 1 for segment, count in each),
+    }
+    return next((kind for kind, there in kinds.items() if there), "segments")
+
+
+def recomputed_otherwise(shape: PlanShape, known: Collection[str], nearest: str) -> Iterator[str]:
+    """What a runtime that has the `known` recomputations does where the plan's is none of them."""
+    if shape.recomputation not in known:
+        planned = RECOMPUTATION.get(shape.recomputation, "other segments")
+        yield f"it recomputes {RECOMPUTATION[nearest]}; the plan {planned}"
 
 
 def _require_regular(

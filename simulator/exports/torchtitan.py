@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from simulator.errors import InputError, require
 from simulator.exports import pipelining
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape, grid_of
+from simulator.exports.plan_shape import PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
 from simulator.workload import Profile
@@ -33,6 +33,9 @@ def check(plan: Plan, shape: PlanShape) -> None:
         raise InputError(f"plan: replicas have {', '.join(map(str, shape.shares))} samples, and torchtitan's as many")
     if len(shape.stages) > 1 and plan.schedule not in SCHEDULES:
         raise InputError(f"plan: schedule {plan.schedule!r} is none of torchtitan's: {', '.join(SCHEDULES)}")
+    if plan.schedule not in ("dataflow", "gpipe", "1f1b") and 1 < len(shape.stages) == len(set(shape.homes)):
+        theirs = SCHEDULES[plan.schedule]
+        raise InputError(f"plan: schedule {plan.schedule!r} has a stage a device, and {theirs} two at least; take 1f1b")
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
@@ -41,6 +44,7 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield "which layers are split by channel is torchtitan's choice per model"
     if plan.states.stage == 1:
         yield "torchtitan shares out all states or none; the plan is of stage 1"
+    yield from recomputed_otherwise(shape, MODES, "op" if shape.recomputation == "selective" else "full")
     if shape.data > 1:
         yield "gradients are reduced by its own settings, not in buckets of the plan's size"
 
@@ -53,7 +57,7 @@ def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: 
         f'{torchrun} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',
         *_spread(grid, "$SEQUENCE", SCHEDULES.get(plan.schedule, "")),
         *["--training.disable_cuda_graphs"] * (grid.pipeline > 1),
-        f'activation-checkpoint:{"full" if plan.recomputed else "none"} "$@"',
+        f'activation-checkpoint:{(MODES | {"selective": "selective"}).get(shape.recomputation, "full")} "$@"',
     ]
     return "\n".join(
         [
