@@ -92,6 +92,7 @@ def trained(script: Path, *options: str) -> str:
     [
         ("ddp", "data", ("--microbatches", "2")),
         ("fsdp2", "data", ("--microbatches", "2")),
+        ("fsdp2", "data", ("--microbatches", "2", "--zero", "3", "--shard-group", "1")),  # a mesh of 2 x 1
         ("pipelining", "pipeline", ("--microbatches", "4", "--schedule", "1f1b")),
     ],
 )

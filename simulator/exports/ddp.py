@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError
+from simulator.exports import script
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
@@ -52,8 +53,7 @@ def check(plan: Plan, shape: PlanShape) -> None:
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     if plan.states.stage:
         yield f"DDP keeps all states whole; the plan shares them out (stage {plan.states.stage}): --to fsdp2"
-    if plan.recomputed:
-        yield "activations are kept; the plan recomputes them"
+    yield from script.limits(plan)
     if not plan.synchronisation.overlap:
         yield "DDP sums gradients beside the backward pass; the plan sums them after it"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError
-from simulator.exports import ddp
+from simulator.exports import ddp, script
 from simulator.exports.launch import Launch
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
@@ -24,12 +24,12 @@ def sharded(model, mesh):
         if isinstance(parent, (nn.ModuleList, nn.Sequential)):
             for child in parent.children():
                 if any(True for _ in child.parameters()) and not isinstance(child, (nn.ModuleList, nn.Sequential)):
-                    fully_shard(child, mesh=mesh, mp_policy=policy)
+                    fully_shard(child, mesh=mesh, mp_policy=policy, reshard_after_forward=RESHARD)
     return fully_shard(model, mesh=mesh, mp_policy=policy)
 
 
 def train(options, rank, device):
-    trained = sharded(built().to(device), init_device_mesh(device.type, (RANKS,)))
+    trained = sharded(built().to(device), init_device_mesh(device.type, **MESH))
     optimizer = optimizer_of(trained.parameters())
     for step in range(options.steps):
         data, numbers = batch(step)
@@ -57,18 +57,30 @@ def check(plan: Plan, shape: PlanShape) -> None:
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
-    if plan.recomputed:
-        yield "activations are kept; the plan recomputes them"
-    if plan.states.stage != 3:
+    yield from script.limits(plan)
+    if plan.states.stage < 2:
+        kept = "parameters and gradients" if plan.states.stage else "parameters, gradients and optimizer state"
         yield (
-            "parameters and optimizer state are sharded over the processes, which the plan keeps whole: less memory, "
-            "and parameters are gathered in both passes"
+            f"{kept} are sharded over the processes, which the plan keeps whole: less memory, and parameters are "
+            "gathered in the forward pass"
         )
     yield "gradients are reduced module by module, not in buckets of the plan's size"
 
 
 def constants(plan: Plan, shape: PlanShape) -> tuple[str, ...]:
-    return (f"HALF_PRECISION = {plan.synchronisation.half_precision}",)
+    states = plan.states
+    return (
+        f"MESH = {_mesh(shape.data, states.group)}",
+        f"RESHARD = {states.stage == 3 and not states.keep_gathered}  # parameters, behind the forward pass",
+        f"HALF_PRECISION = {plan.synchronisation.half_precision}",
+    )
+
+
+def _mesh(replicas: int, group: int) -> dict[str, tuple[int | str, ...]]:
+    """Of `init_device_mesh`: two-dimensional where groups of replicas share states and are copies of each other."""
+    if not group or group == replicas:
+        return {"mesh_shape": (replicas,)}
+    return {"mesh_shape": (replicas // group, group), "mesh_dim_names": ("replicate", "shard")}
 
 
 def command(launch: Launch) -> str:
@@ -90,7 +102,7 @@ model = DistributedDataParallel(model, gradient_as_bucket_view=True)
 optimizer = {sharing}
 # {grid.accumulation} micro-batches of {grid.microbatch} sequences, all but the last in model.no_sync()"""
     again = "\nfor block in model.layers:\n    checkpoint_wrapper(block)" if grid.recomputation == "full" else ""
-    mesh = f"({grid.data // grid.shard_group}, {grid.shard_group})" if grid.shard_group else f"({grid.data},)"
+    mesh = ", ".join(f"{name}={value}" for name, value in _mesh(grid.data, grid.shard_group).items())
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[launch.precision]
     return f"""{launch.torchrun} train.py
 # train.py, around the model of {layers} blocks

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulator.errors import InputError
+from simulator.exports import script
 from simulator.exports.plan_shape import PlanShape
 from simulator.plan import Plan
 
@@ -66,6 +67,7 @@ def check(plan: Plan, shape: PlanShape) -> None:
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
+    yield from script.limits(plan)
     if plan.schedule == "dataflow":
         yield "the plan has no schedule; torch runs it as GPipe"
     for names in shape.stages[1:]:

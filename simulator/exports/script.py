@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -25,8 +25,9 @@ class TrainedModel:
 _OPTIMIZERS = {
     0.0: "torch.optim.SGD(parameters, lr=1e-3)",
     1.0: "torch.optim.SGD(parameters, lr=1e-3, momentum=0.9)",
-    2.0: "torch.optim.Adam(parameters, lr=1e-3)",
+    2.0: "torch.optim.AdamW(parameters, lr=1e-3)",
 }
+"""By the bytes of state that each keeps per byte of parameters."""
 
 _TEMPLATE = '''"""{title}
 
@@ -133,6 +134,21 @@ if __name__ == "__main__":
 '''
 
 
+def limits(plan: Plan) -> Iterator[str]:
+    """What no script does as planned."""
+    if plan.recomputed:
+        yield "activations are kept; the plan recomputes them"
+    kept = _state(plan)
+    if kept != plan.optimizer_state:
+        name = _OPTIMIZERS[kept].partition("(")[0]
+        yield f"{name} keeps {kept:g} bytes of state per byte of parameters; the plan {plan.optimizer_state:g}"
+
+
+def _state(plan: Plan) -> float:
+    """The nearest to the plan's that an optimizer here keeps."""
+    return min(_OPTIMIZERS, key=lambda kept: abs(kept - plan.optimizer_state))
+
+
 def script(
     runtime: ModuleType,
     plan: Plan,
@@ -162,7 +178,7 @@ def script(
         torchrun=torchrun,
         batch_size=plan.batch_size,
         microbatches=plan.microbatches,
-        optimizer=_OPTIMIZERS.get(plan.optimizer_state, _OPTIMIZERS[1.0]),
+        optimizer=_OPTIMIZERS[_state(plan)],
         imports="\n".join(runtime.IMPORTS),
         predicted_s=predicted_s,
         constants="\n".join(runtime.constants(plan, shape)),
