@@ -58,6 +58,14 @@ def shardscope(*arguments: object) -> int:
         return stop.code
 
 
+def exported(folder: Path, made: tuple[str, ...], *to: str) -> str:
+    """The script of a plan that `partition` makes."""
+    plan, script = folder / "plan.json", folder / "script"
+    assert shardscope("partition", *made, "--output", plan) == 0
+    assert shardscope("export", plan, "--to", *to, "--output", script) == 0
+    return script.read_text()
+
+
 def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
     """What a command prints with --json."""
     assert shardscope(*arguments, "--json") == 0

@@ -5,19 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import shardscope
+from command_line import exported, shardscope
 
 GPT = ("gpt_1_3b_v100", "--cluster", "p3-16xlarge", "--batch-size", "16")
 OTHERWISE = "it recomputes {}; the plan {}"
 BLOCKS, OPERATORS = "whole blocks", "all but the attention and every other product"
-
-
-def exported(folder: Path, made: tuple[str, ...], *to: str) -> str:
-    """The script of a plan that `partition` makes."""
-    plan, script = folder / "plan.json", folder / "script"
-    assert shardscope("partition", *made, "--output", plan) == 0
-    assert shardscope("export", plan, "--to", *to, "--output", script) == 0
-    return script.read_text()
 
 
 @pytest.mark.parametrize(

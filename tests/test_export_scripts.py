@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import shardscope
+from command_line import exported
 
 from simulator.exports.launch import launch_command
 from simulator.language_models.card_files import read_card
@@ -13,14 +13,6 @@ from simulator.language_models.training_grid import TrainingGrid
 
 DIGITS = ("vgg_digits", "--cluster", "p3-16xlarge", "--strategy", "data", "--batch-size", "16")
 MODEL = ("--model", "traces.zoo.networks:vgg_digits", "--input-shape", "1x8x8")
-
-
-def exported(folder: Path, made: tuple[str, ...], *to: str) -> str:
-    """The script of a plan that `partition` makes."""
-    plan, script = folder / "plan.json", folder / "script"
-    assert shardscope("partition", *made, "--output", plan) == 0
-    assert shardscope("export", plan, "--to", *to, "--output", script) == 0
-    return script.read_text()
 
 
 @pytest.mark.parametrize(
