@@ -154,10 +154,11 @@ def test_the_best_change_keeps_the_noise_of_the_step(
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1"), "--set recomputation=full"),
+        (("simulate", *COMMANDS["a language model"][1:], "--microbatches", "1"), "--microbatches 4"),
         ((*PIPELINE, "--set", "pipeline=4"), "--zero 1"),
-        ((*PIPELINE, "--set", "pipeline=4", "--zero", "1", "--microbatches", "8"), "--set recomputation=full"),
-        (("simulate", "gpt2_large_h100", *PIPELINE[2:7], "data", "--batch-size", "256"), "--recompute 20"),
+        ((*PIPELINE, "--set", "pipeline=4", "--zero", "1", "--microbatches", "8"), "--microbatches 16"),
+        ((*PIPELINE, "--set", "tensor=2", "--zero", "1", "--sequence", "32768"), "--set recomputation=full"),
+        (("simulate", "gpt2_large_h100", *PIPELINE[2:7], "data", "--batch-size", "256"), "--microbatches 4"),
         (("simulate", "llama3-8b", *PIPELINE[2:7], "data"), "--zero 3"),
     ],
 )

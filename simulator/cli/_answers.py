@@ -146,24 +146,24 @@ def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runt
 
 
 def _smaller(profile: Profile, plan: Plan, depth: int, runtime: Runtime) -> Iterator[tuple[str, Plan]]:
-    """A plan that needs less and less memory: states shared out, recomputation, smaller micro-batches.
+    """A plan that needs less and less memory: states shared out, smaller micro-batches, recomputation, all of it.
 
     Stages share out what an update reads alone: parameters would be gathered for every micro-batch.
     """
     stage, options = 1 if depth > 1 else 3, ""
     recomputing, again = _recomputing(profile, plan, runtime)
-    smaller = replace(plan, recomputed=again)
-    if plan.states.stage < stage:
+    smaller, counts = replace(plan, recomputed=again), [plan.microbatches << doubled for doubled in range(1, 5)]
+    counts = [count for count in counts if plan.batch_size % count == 0]
+    if plan.states.stage < stage and len(plan.devices) > 1:
         options = f"--zero {stage} "
         yield options.strip(), _sharing(profile, plan, stage)
-        yield recomputing, smaller
+    yield from ((f"--microbatches {count}", replace(plan, microbatches=count)) for count in counts)
+    yield recomputing, smaller
+    if options:
         smaller = _sharing(profile, smaller, stage)
-    yield f"{options}{recomputing}", smaller
-    for doubled in range(1, 5):
-        microbatches = plan.microbatches << doubled
-        if plan.batch_size % microbatches:
-            return
-        yield f"{options}{recomputing} --microbatches {microbatches}", replace(smaller, microbatches=microbatches)
+        yield f"{options}{recomputing}", smaller
+    for count in counts:
+        yield f"{options}{recomputing} --microbatches {count}", replace(smaller, microbatches=count)
 
 
 def _sharing(profile: Profile, plan: Plan, stage: int) -> Plan:
