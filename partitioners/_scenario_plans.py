@@ -11,6 +11,7 @@ from partitioners._hypergraphs.repartition import repartition
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.elastic.scenario import Scenario
+from simulator.language_models.training_stack import optimizer_state_of
 from simulator.plan import Plan, split_settings
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
@@ -39,8 +40,13 @@ class ScenarioPlans:
             return repartition(
                 self._profile, cluster, old, migration=scenario.migration, runtime=self._runtime, **close
             )
-        batch_size = scenario.batch_size or (self._first or self._profile).batch_size
-        step, own = split_settings({"batch_size": batch_size, "runtime": self._runtime, **_options(scenario)})
+        usual = self._first.batch_size if self._first else self._profile.batch_for(len(self._names))
+        settings = {
+            "batch_size": scenario.batch_size or usual,
+            "runtime": self._runtime,
+            "optimizer_state": optimizer_state_of(self._profile),
+        }
+        step, own = split_settings({**settings, **_options(scenario)})
         return partitioners.make_plan(scenario.strategy, self._profile, cluster, step, **own)
 
 

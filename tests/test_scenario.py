@@ -23,7 +23,9 @@ from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads
 from simulator.elastic.scenario import Event, Scenario, read_scenario
 from simulator.errors import InputError, ShardscopeError
+from simulator.network.topologies import select
 from simulator.plan import Plan, Sharding
+from simulator.run import step_report
 
 PROFILE = network(layer("a", seconds=8.0, parameter_bytes=10**6))
 """8 s a step on one device; gradients of 1 MB, at 1 TB/s nothing next to them."""
@@ -137,6 +139,20 @@ def test_nobody_left_waits_for_the_next_to_join() -> None:
     assert account.samples == (2 + int((100 - 60.5) // 8)) * BATCH
 
 
+def test_devices_on_which_the_step_does_not_fit_are_idle() -> None:
+    """Two devices hold half the activations each."""
+    wide = network(layer("a", seconds=8.0, parameter_bytes=10**6, shape=(8, 400, 400)))
+    needed = step_report(wide, select(CLUSTER, (0,)), plan_of(select(CLUSTER, (0,)))).peak_memory_bytes
+    small = CLUSTER.with_memory(int(needed) - 1)
+    events = (JOIN, Event(at="60s", event="vanish", devices=("d1",)))
+    account = simulate_job(scenario(*events), wide, small, OVERHEADS, plan_of)
+    whys = [(segment.start_s, segment.what, segment.devices) for segment in account.segments if segment.why]
+    assert whys == [(0, "idle", 1), (20, "idle", 1), (pytest.approx(66.5), "idle", 1)], "it joins at 25 s, groups 1 s"
+    assert "does not fit: d0 needs" in account.segments[0].why
+    assert account.samples == (60 - 26) // 4 * BATCH and account.spent_s("idle") == pytest.approx(25 + 100 - 66.5)
+    assert [incident.samples_per_s for incident in account.incidents] == [pytest.approx(BATCH / 4), 0]
+
+
 def test_dollars_are_paid_from_joining_to_leaving() -> None:
     devices = tuple(replace(device, dollars_per_hour=3600.0) for device in CLUSTER.devices)
     cluster = replace(CLUSTER, devices=devices)
@@ -161,7 +177,8 @@ def test_every_second_is_accounted_for(drawn: list[tuple[int, str]]) -> None:
     for at, kind in sorted(drawn):
         pool = sorted(set(DEVICES) - here if kind == "join" else here)
         if pool:
-            events.append(Event(at=f"{at}s", event=kind, devices=(pool[0],), to=0.5))  # type: ignore[arg-type]
+            to = 0.5 if kind == "slow" else 1.0
+            events.append(Event(at=f"{at}s", event=kind, devices=(pool[0],), to=to))  # type: ignore[arg-type]
             here = here | {pool[0]} if kind == "join" else here - {pool[0]} if kind != "slow" else here
     for policy in ("live", "restart"):
         account = simulated(*events, start=("d0", "d1"), duration="600s", checkpoint_every="50s", policy=policy)
@@ -200,6 +217,11 @@ def test_events_that_do_not_fit_are_refused(event: Event, complaint: str) -> Non
         ("{at: 1h, event: narrow, devices: [a], to: 0.5}", "tier is missing: event 'narrow' at 1h names a tier"),
         ("{at: 1h, event: slow, devices: [a], to: 0.0}", "to is 0.0: it is a positive share"),
         ("{at: 1h, event: slow, devices: [a], too: 0.5}", "did you mean 'to'?"),
+        (
+            "{at: 1h, event: leave, devices: [a], to: 0.5}",
+            "to is 0.5: event 'leave' at 1h has none; only slow and narrow",
+        ),
+        ("{at: 24h, event: leave, devices: [a]}", "at is 24h: the job ends at 1d, before this event"),
     ],
 )
 def test_files_that_break_a_rule_are_told_in_one_line(line: str, complaint: str, tmp_path: Path) -> None:
@@ -208,6 +230,40 @@ def test_files_that_break_a_rule_are_told_in_one_line(line: str, complaint: str,
     with pytest.raises(InputError) as caught:
         read_scenario(path)
     assert complaint in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_an_event_is_told_in_words() -> None:
+    assert str(Event(at="1h", event="vanish", devices=("d0",))) == "d0 vanishes"
+    assert str(Event(at="1h", event="leave", devices=("d0",))) == "d0 leaves"
+
+
+@pytest.mark.parametrize("batch_size", [128, None])
+def test_the_command_has_the_step_of_simulate(
+    batch_size: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the same runtime; where nobody says another, the profile's batch for each device at the start."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"schema: 1\nprofile: vgg16_v100\ncluster: gcp-v100\ndevices: 8\nduration: 1h\n"
+        f"start: [node0/gpu0, node0/gpu1, node0/gpu2, node0/gpu3]\nbatch_size: {batch_size or 'null'}\n"
+        f"overheads: {ROOT}/examples/overheads-spot.yaml\n"
+    )
+    machine = ["--cluster", "gcp-v100", "--devices", "4", *(["--batch-size", "128"] if batch_size else [])]
+    assert cli.main(["scenario", str(path), "--json"]) == 0
+    account = json.loads(capsys.readouterr().out)
+    assert cli.main(["simulate", "vgg16_v100", *machine, "--strategy", "data", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert account["segments"][0]["samples_per_s"] == pytest.approx(report["samples_per_s"])
+
+
+def test_the_command_says_what_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"schema: 1\nprofile: vgg16_v100\ncluster: gcp-v100\nduration: 1h\nstart: [node0/gpu0]\nbatch_size: 2048\n"
+        f"overheads: {ROOT}/examples/overheads-spot.yaml\n"
+    )
+    assert cli.main(["scenario", str(path)]) == 0
+    assert "idle on 1 device: does not fit: node0/gpu0 needs 117 GiB of 16.0 GiB" in capsys.readouterr().out
 
 
 def test_the_example_runs_and_live_loses_less(capsys: pytest.CaptureFixture[str]) -> None:

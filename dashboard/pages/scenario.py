@@ -73,7 +73,8 @@ def _add_account(app: Dash, results: ScenarioResults) -> None:
         selected = next((i for i, row in enumerate(rows) if row["id"] == incident), None)
         figure = throughput(simulated.accounts, policy, selected)
         words = "" if selected is None else _words(rows[selected])
-        return _summary(simulated), tiles(_kpis(simulated, policy)), figure, rows, _policies(simulated), words
+        summary = " ".join([_summary(simulated), *account.misfits])
+        return summary, tiles(_kpis(simulated, policy)), figure, rows, _policies(simulated), words
 
     @app.callback(Output("incident", "data"), Input("incidents", "selectedRows"), prevent_initial_call=True)
     def choose(selected_rows: list[dict[str, Any]] | None) -> Any:

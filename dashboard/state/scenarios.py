@@ -17,9 +17,9 @@ from simulator.elastic.job_account import Account
 from simulator.elastic.reconfiguration import Overheads, read_overheads
 from simulator.elastic.scenario import POLICIES, Scenario, read_scenario
 from simulator.errors import InputError, UnknownNameError, require
+from simulator.language_models.training_stack import runtime_of
 from simulator.network import catalogue
 from simulator.plan import Plan
-from simulator.runtime import IDEAL
 from simulator.workload import Profile
 
 _DASHBOARD = Path(__file__).resolve().parent.parent
@@ -67,15 +67,18 @@ class ScenarioResults:
         cluster = self._cluster(scenario).with_speed(scenario.speed)
         if scenario.overheads not in self._overheads:
             raise UnknownNameError.of("file of overheads", scenario.overheads, self._overheads)
-        plans = ScenarioPlans(scenario, profile, cluster, EXAMPLES)
+        runtime = runtime_of(profile)
+        plans = ScenarioPlans(scenario, profile, cluster, EXAMPLES, runtime)
 
         def plan_of(cluster: Cluster, before: Plan | None) -> Plan:
             plan = plans(cluster, before)
-            require_size(profile, plan, cluster, IDEAL)
+            require_size(profile, plan, cluster, runtime)
             return plan
 
         overheads = self._overheads[scenario.overheads]
-        accounts = {name: simulate_job(scenario, profile, cluster, overheads, plan_of, name) for name in POLICIES}
+        accounts = {
+            name: simulate_job(scenario, profile, cluster, overheads, plan_of, name, runtime) for name in POLICIES
+        }
         return SimulatedScenario(scenario=scenario, profile=profile, cluster=cluster, accounts=accounts)
 
     def _cluster(self, scenario: Scenario) -> Cluster:

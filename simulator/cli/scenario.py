@@ -44,6 +44,7 @@ def run(args: argparse.Namespace) -> None:
     from simulator.elastic.job_account import incident_rows
     from simulator.elastic.reconfiguration import read_overheads
     from simulator.elastic.scenario import POLICIES, read_scenario
+    from simulator.language_models.training_stack import runtime_of
 
     _results.check_outputs(args.output)
     folder = Path(args.scenario).parent
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     profile = files.read_profile(_beside(folder, scenario.profile))
     cluster = read_cluster(_beside(folder, scenario.cluster), devices=scenario.devices).with_speed(scenario.speed)
     overheads = read_overheads(folder / scenario.overheads)
-    runtime = read_runtime(_beside(folder, scenario.cluster))
+    runtime = runtime_of(profile, read_runtime(_beside(folder, scenario.cluster)))
     plans = ScenarioPlans(scenario, profile, cluster, folder, runtime)
     policy = args.policy or scenario.policy
     accounts = {
@@ -108,6 +109,7 @@ def _print_accounts(
     for incident in account.incidents:
         if incident.parts_text:
             say(f"{format_duration(incident.at_s)}: {incident.parts_text}")
+    say(*account.misfits)
     totals = _tables.new_table("policy", *account.totals)
     for name, each in accounts.items():
         totals.add_row(name, *each.totals.values())

@@ -2,7 +2,7 @@
 
 A planned change waits for the end of the step in flight; a device that fails (event "vanish") loses that step. An event
 during a pause is handled when the pause is over. Devices with notice leave at once, not at the end of it; where the
-notice is too short for what must be done before, they fail at its end.
+notice is too short for what must be done before, they fail at its end. Devices on which the step does not fit are idle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from simulator.errors import require
 from simulator.network.topologies import select
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan
-from simulator.run import step_seconds
+from simulator.report.metrics import Report
+from simulator.run import step_report
 from simulator.runtime import IDEAL, Runtime
 from simulator.workload import Profile
 
@@ -78,7 +79,7 @@ class _Job:
     present: set[int] = field(default_factory=set)
     since_s: dict[int, float] = field(default_factory=dict)
     plans: dict[tuple[tuple[int, ...], Conditions, int], Placed] = field(default_factory=dict)
-    steps_s: dict[tuple[int, Conditions], float] = field(default_factory=dict)
+    steps: dict[tuple[int, Conditions], Report] = field(default_factory=dict)
     placed: Placed | None = None
     batch: int = field(init=False)
 
@@ -100,13 +101,9 @@ class _Job:
         self._spend(max(end_s - self.now_s, 0.0), "train")
         self._depart(set(self.present), self.now_s)
         return Account(
-            policy=self.policy,
-            duration_s=self.now_s,
-            samples=self.step * self.batch,
-            dollars=self.dollars,
-            segments=tuple(self.segments),
-            incidents=tuple(self.incidents),
-        )
+            policy=self.policy, duration_s=self.now_s, samples=self.step * self.batch, dollars=self.dollars,
+            segments=tuple(self.segments), incidents=tuple(self.incidents),
+        )  # fmt: skip
 
     def _at(self, moment_s: float, action: Callable[[], None]) -> None:
         heappush(self.queue, (moment_s, next(self.order), action))
@@ -117,20 +114,24 @@ class _Job:
             return
         members = len(self.placed.members) if self.placed else 0
         start_s, self.now_s = self.now_s, self.now_s + seconds
-        self.segments.append(Segment(start_s=start_s, end_s=self.now_s, what=what, devices=members, samples_per_s=rate))
+        why = self._step(self.placed).verdict if what == "idle" and self.placed else ""
+        self.segments.append(
+            Segment(start_s=start_s, end_s=self.now_s, what=what, devices=members, samples_per_s=rate, why=why)
+        )
 
     def _train_until(self, moment_s: float) -> None:
         """Whole steps that end by `moment_s`, with checkpoints between them."""
         while self.now_s < moment_s:
-            if self.placed is None:
+            if self.placed is None or not self._rate(self.placed):
                 self._spend(moment_s - self.now_s, "idle")
                 return
             if self.checkpoint_due_s <= self.now_s:
                 self._spend(self._pricing.checkpoint_s(self.placed), "checkpoint")
                 self._note_checkpoint()
                 continue
-            whole = floor((moment_s - self.now_s) / self._step_s + _ROUNDING)
-            due = (self.checkpoint_due_s - self.now_s) / self._step_s
+            step_s = self._step(self.placed).step_s
+            whole = floor((moment_s - self.now_s) / step_s + _ROUNDING)
+            due = (self.checkpoint_due_s - self.now_s) / step_s
             steps = whole if due >= whole else ceil(due - _ROUNDING)
             self._advance(steps)
             if steps == whole:
@@ -138,7 +139,7 @@ class _Job:
 
     def _advance(self, steps: int) -> None:
         self.step += steps
-        self._spend(steps * self._step_s, "train", self.batch / self._step_s)
+        self._spend(steps * self._step(self.placed).step_s, "train", self._rate(self.placed))
 
     def _finish_step(self) -> None:
         """End the step that is in flight at this moment."""
@@ -149,18 +150,18 @@ class _Job:
         self.saved_step = self.step
         self.checkpoint_due_s = self.now_s + self.scenario.checkpoint_every_s
 
-    @property
-    def _step_s(self) -> float:
-        assert self.placed is not None
-        return self._seconds(self.placed)
+    def _rate(self, placed: Placed | None) -> float:
+        """In samples/s; 0 where nobody is there or the step does not fit."""
+        return self.batch / self._step(placed).step_s if placed and self._step(placed).fits else 0.0
 
-    def _seconds(self, placed: Placed) -> float:
+    def _step(self, placed: Placed | None) -> Report:
         """The steady step of a plan under the present conditions, simulated once."""
+        assert placed is not None
         key = id(placed), self.conditions
-        if key not in self.steps_s:
+        if key not in self.steps:
             cluster = select(self.conditions.applied(self.usual), placed.members)
-            self.steps_s[key] = step_seconds(self.profile, cluster, placed.plan, self.runtime)
-        return self.steps_s[key]
+            self.steps[key] = step_report(self.profile, cluster, placed.plan, runtime=self.runtime)
+        return self.steps[key]
 
     def _planned(self, devices: Iterable[int]) -> Placed:
         """The plan on these devices under the present conditions."""
@@ -222,7 +223,7 @@ class _Job:
         new = self._without(named)
         change = self._leaving(old, new)
         needed_s = change.parts_s.get(WRITE, change.pause_s)
-        if max(self.moment_s, self.now_s) + self._step_s + needed_s > deadline_s:
+        if max(self.moment_s, self.now_s) + self._step(self.placed).step_s + needed_s > deadline_s:
             self._at(deadline_s, lambda: self._vanish(event, named & self.present))
             return
         self._finish_step()
@@ -266,11 +267,9 @@ class _Job:
         if old is None:
             return
         new = self._planned(old.members)
-        faster = self._seconds(new) < self._seconds(old) * (1 - _ROUNDING)
-        if self.policy == "live" and faster:
-            self._apply(event, self._pricing.rebalance(old, new), new)
-        else:
-            self._apply(event, Change(policy="none", parts_s={}), old)
+        faster = self.policy == "live" and self._rate(new) * (1 - _ROUNDING) > self._rate(old)
+        change = self._pricing.rebalance(old, new) if faster else Change(policy="none", parts_s={})
+        self._apply(event, change, new if faster else old)
 
     def _apply(self, event: Event, change: Change, new: Placed | None, lost_s: float = 0.0) -> None:
         """Pause for `change`, go back to the checkpoint where it does, and go on as `new`."""
@@ -280,7 +279,7 @@ class _Job:
         repeated = self.step - self.saved_step if change.rolls_back else 0
         self.step -= repeated
         self.placed = new
-        again_s = repeated * self._step_s if new else 0.0
+        rate = self._rate(new)
         self.incidents.append(
             Incident(
                 at_s=event.at_s,
@@ -289,11 +288,11 @@ class _Job:
                 parts_s=change.parts_s,
                 beside_s=change.beside_s,
                 lost_step_s=lost_s,
-                again_s=again_s,
+                again_s=repeated * self._step(self.placed).step_s if rate else 0.0,
                 lost_samples=self.batch if lost_s > 0 else 0,
                 repeated_samples=repeated * self.batch,
                 moved_bytes=change.moved_bytes,
                 devices=len(new.members) if new else 0,
-                samples_per_s=self.batch / self._step_s if new else 0.0,
+                samples_per_s=rate,
             )
         )

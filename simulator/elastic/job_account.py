@@ -15,13 +15,17 @@ from simulator.units import format_duration, format_time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A stretch of time: "train", "checkpoint", "lost step", "idle" or the policy of a pause; on so many devices."""
+    """A stretch of time: "train", "checkpoint", "lost step", "idle" or the policy of a pause; on so many devices.
+
+    why: the step does not fit on devices that are idle.
+    """
 
     start_s: float
     end_s: float
     what: str
     devices: int
     samples_per_s: float
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +104,12 @@ class Account:
     def dollars_per_million(self) -> float:
         """Of a million samples; 0 without prices or samples."""
         return self.dollars / self.samples * 1e6 if self.samples else 0.0
+
+    @property
+    def misfits(self) -> list[str]:
+        """In words, the devices that are idle because the step does not fit."""
+        idle = dict.fromkeys((segment.devices, segment.why) for segment in self.segments if segment.why)
+        return [f"idle on {devices} device{'s' * (devices > 1)}: {why}" for devices, why in idle]
 
     @property
     def totals(self) -> dict[str, str]:

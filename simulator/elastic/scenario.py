@@ -62,6 +62,8 @@ class Event:
         for name in ("tier", "devices"):
             rule = f"event {self.event!r} at {self.at} names " + ("a tier of links" if field == "tier" else "devices")
             require(bool(getattr(self, name)) == (name == field), name, getattr(self, name) or "missing", rule)
+        rule = f"event {self.event!r} at {self.at} has none; only slow and narrow do"
+        require(self.to == 1 or self.event in ("slow", "narrow"), "to", self.to, rule)
 
     @property
     def at_s(self) -> float:
@@ -80,7 +82,8 @@ class Event:
         who = ", ".join(self.devices) if few else f"{len(self.devices)} from {self.devices[0]}"
         if self.event == "slow":
             return f"{who} at {self.to:.0%}"
-        return f"{who} {self.event if len(self.devices) > 1 else self.event + 's'}"
+        does = "vanishes" if self.event == "vanish" else f"{self.event}s"
+        return f"{who} {self.event if len(self.devices) > 1 else does}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +139,7 @@ class Scenario:
     speed: float = 1.0
     """Of devices, relative to the profiled one."""
     batch_size: int | None = None
-    """None: the profile's for each device."""
+    """In all, whoever is there; None: the profile's for each device of `start`."""
     policy: Literal["live", "restart"] = "live"
     """What a change does to the job."""
     checkpoint_every: str = ""
@@ -158,6 +161,8 @@ class Scenario:
         )
         moments = [event.at_s for event in self.events]
         require(moments == sorted(moments), "events", [event.at for event in self.events], "they are in order of time")
+        for event in self.events[-1:]:
+            require(event.at_s < self.duration_s, "at", event.at, f"the job ends at {self.duration}, before this event")
 
     @property
     def duration_s(self) -> float:
