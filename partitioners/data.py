@@ -40,8 +40,7 @@ def partition(
             f"{workers} devices, and each needs one; use a batch size of at least {workers * microbatches}, fewer "
             f"micro-batches or fewer devices"
         )
-    uneven = balance and len(set(cluster.speeds[:workers])) > 1
-    shares = balanced_shares(profile, cluster, samples) if uneven else ()
+    shares = balanced_shares(profile, cluster, samples) if balance else ()
     sharding = Sharding(degrees=(workers, 1, 1, 1), devices=tuple(range(workers)), samples=shares)
     placements = {layer.name: sharding for layer in profile.layers}
     return Partition(placements=placements, microbatches=microbatches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from test_cli import shardscope
 from test_closed_forms import BANDWIDTH, LATENCY, ONE_BUCKET, chain, replicated, star
 
+from partitioners import make_plan
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.one_line_parser import doublings
-from simulator.plan import Synchronisation
+from simulator.plan import StepSettings, Synchronisation
 from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
 from simulator.studies.architectures import architecture
@@ -61,6 +63,30 @@ def test_strong_scaling_divides_the_batch(n: int) -> None:
     wire_s = 2 * (n - 1) / n * SIZE / BANDWIDTH + 2 * (n - 1) * LATENCY
     assert point.batch_size == 48
     assert point.speedup == pytest.approx(COMPUTE_S / (COMPUTE_S / n + wire_s), EXACT)
+
+
+@pytest.mark.parametrize("weak", [True, False])
+def test_unequal_devices_have_the_plan_of_strategy_data(weak: bool) -> None:
+    def cluster_of(devices: int, servers: int) -> Cluster:
+        equal = star(devices, servers)
+        slower = (replace(device, speed=0.5) if i in (2, 3) else device for i, device in enumerate(equal.devices))
+        return replace(equal, devices=tuple(slower))
+
+    unequal = replace(study(weak), cluster_of=cluster_of)
+    (point,) = points("ring", [4], unequal)
+    step = StepSettings(batch_size=48 * 4 if weak else 48, synchronisation=ONE_BUCKET)
+    plan = make_plan("data", unequal.profile, cluster_of(4, 0), step)
+    assert point.step_s == pytest.approx(step_seconds(unequal.profile, cluster_of(4, 0), plan), EXACT)
+    (ahead,) = points("ps-workers-async", [4], unequal)
+    waits_s = ahead.step_s - step.batch_size / 48 * COMPUTE_S / 3
+    assert 0 < waits_s < 0.2 * ahead.step_s, "compute by the speeds, 1 + 1 + 1/2 + 1/2, and what a step sends"
+
+
+def test_workers_that_always_compute_have_no_overhead() -> None:
+    profile = files.read_profile("vgg16_v100")
+    scaling = ScalingStudy(profile=profile, cluster_of=lambda n, k: read_cluster("gcp-v100", devices=n), batch_size=128)
+    (point,) = scale(scaling, [architecture("ps-workers-async", Synchronisation())], [4])
+    assert f"{point.communication_share:.1%}" == "0.0%"
 
 
 def test_a_ring_scales_and_one_server_does_not() -> None:

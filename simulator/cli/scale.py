@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(step, "--sync NAMES", "ways to synchronise (default ring,ps)", default="ring,ps")
     option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", whole, default=3)
     kind = step.add_mutually_exclusive_group()
-    option(kind, "--weak", "every device has --batch-size samples (default)")
+    option(kind, "--weak", "--batch-size samples for each device, of unequal ones in the mean (default)")
     option(kind, "--strong", "all devices together have --batch-size samples")
     option(step, "--batch-size B", "samples (default: the profile's)", count)
     _options.add_gradients(step)

@@ -72,7 +72,8 @@ def run_asynchronously(
     workers = len(_group(plan))
     factors = np.ones((workers, steps)) if slowdown is None else slowdown
     require(factors.shape == (workers, steps), "slowdown", factors.shape, f"its shape is {(workers, steps)}")
-    tiled = _Tiled(ShardedModel(profile, plan), cluster, staleness, factors)
+    model = ShardedModel(profile, plan)
+    tiled = _Tiled(model, cluster, staleness, factors)
     timeline = simulate(tiled.graph, cluster, runtime)
     ends_s = timeline.end_s[tiled.last]
     return AsynchronousSteps(
@@ -80,7 +81,7 @@ def run_asynchronously(
         timeline=timeline,
         ends_s=ends_s,
         steps_per_s=_speeds(ends_s),
-        worker_samples=_samples(plan, workers),
+        worker_samples=_samples(model),
         compute_s=tiled.compute_s,
     )
 
@@ -93,10 +94,9 @@ def _speeds(ends_s: Floats) -> Floats:
     return np.asarray((counts - 1) / spans_s)
 
 
-def _samples(plan: Plan, workers: int) -> Floats:
+def _samples(model: ShardedModel) -> Floats:
     """Samples of a step on each worker, shared out as placements share them."""
-    edges = np.arange(workers + 1) * plan.microbatch_size // workers
-    return np.diff(edges).astype(np.float64) * plan.microbatches
+    return np.diff(model.intervals(0)[0]).ravel() * float(model.plan.microbatches)
 
 
 def _group(plan: Plan) -> tuple[int, ...]:

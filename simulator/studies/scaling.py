@@ -10,6 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import require
+from simulator.lowering.costs.sample_shares import balanced_shares
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, Sharding, Synchronisation
@@ -106,17 +107,27 @@ def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Se
 
 
 def _one_device_samples_per_s(study: ScalingStudy) -> float:
-    plan = _plan(study, 1, Synchronisation())
-    return study.batch_size / step_seconds(study.profile, study.cluster_of(1, 0), plan, study.runtime)
+    cluster = study.cluster_of(1, 0)
+    plan = _plan(study, cluster, Synchronisation())
+    return study.batch_size / step_seconds(study.profile, cluster, plan, study.runtime)
 
 
 def replicated(
-    profile: Profile, devices: int, batch_size: int, synchronisation: Synchronisation, optimizer_state: float = 1.0
+    profile: Profile,
+    devices: int,
+    batch_size: int,
+    synchronisation: Synchronisation,
+    optimizer_state: float = 1.0,
+    cluster: Cluster | None = None,
 ) -> Plan:
-    """Data parallelism: every layer by sample over devices 0 to `devices` - 1. Raises InputError if one gets none."""
+    """Data parallelism: every layer by sample over devices 0 to `devices` - 1. Raises InputError if one gets none.
+
+    cluster: of so many workers, which share samples out by their speeds; None: they are equal.
+    """
     rule = f"each of {devices} devices needs a sample; use a larger batch, fewer devices or weak scaling"
     require(batch_size >= devices, "batch_size", batch_size, rule)
-    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
+    shares = balanced_shares(profile, cluster, batch_size) if cluster else ()
+    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)), samples=shares)
     return Plan(
         model=profile.model,
         batch_size=batch_size,
@@ -127,9 +138,10 @@ def replicated(
     )
 
 
-def _plan(study: ScalingStudy, devices: int, synchronisation: Synchronisation) -> Plan:
+def _plan(study: ScalingStudy, cluster: Cluster, synchronisation: Synchronisation) -> Plan:
+    devices = cluster.workers
     batch_size = study.batch_size * devices if study.weak else study.batch_size
-    return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state)
+    return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state, cluster)
 
 
 def usage_at(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
@@ -141,7 +153,7 @@ def usage_at(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Usa
 def _simulate_point(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Cluster, Plan, _SimulatedPoint]:
     alone = devices == 1
     cluster = study.cluster_of(devices, 0 if alone else kind.servers)
-    plan = _plan(study, devices, Synchronisation() if alone else kind.synchronisation)
+    plan = _plan(study, cluster, Synchronisation() if alone else kind.synchronisation)
     waits = alone or kind.waits
     return cluster, plan, _waiting(study, cluster, plan) if waits else _running_ahead(study, kind, cluster, plan)
 
@@ -223,7 +235,7 @@ def _running_ahead(study: ScalingStudy, kind: Architecture, cluster: Cluster, pl
         graph=steps.graph,
         timeline=steps.timeline,
         samples_per_s=steps.samples_per_s,
-        communication_share=1 - float((steps.compute_s * steps.steps_per_s).max()),
+        communication_share=max(0.0, 1 - float((steps.compute_s * steps.steps_per_s).max())),
         exposed_communication_s=float((1 / steps.steps_per_s - steps.compute_s).mean()),
         sent_bytes=float(sent),
         verdict=once.verdict,

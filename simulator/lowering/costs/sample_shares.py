@@ -46,8 +46,13 @@ def split_by_time(samples: int, seconds: Sequence[Seconds]) -> tuple[int, ...]:
 def balanced_shares(profile: Profile, cluster: Cluster, samples: int) -> tuple[int, ...]:
     """`samples` shared out over the workers, by the measured time of that many and the devices' speeds.
 
-    Updates do not count: they follow the synchronisation, for which all wait, and take as long for any share.
+    Empty where all are as fast. Updates do not count: they follow the synchronisation, for which all wait, and take as
+    long for any share.
     """
+
+    speeds = cluster.speeds[: cluster.workers]
+    if len(set(speeds)) == 1:
+        return ()
 
     @cache
     def at_speed_1(count: int) -> float:
@@ -56,4 +61,4 @@ def balanced_shares(profile: Profile, cluster: Cluster, samples: int) -> tuple[i
     def of(speed: float) -> Seconds:
         return lambda count: at_speed_1(count) / speed
 
-    return split_by_time(samples, [of(speed) for speed in cluster.speeds[: cluster.workers]])
+    return split_by_time(samples, [of(speed) for speed in speeds])
