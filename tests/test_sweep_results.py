@@ -191,6 +191,9 @@ def test_the_best_command_ranks_and_filters(swept: Path, capsys: pytest.CaptureF
     assert shardscope("best", swept, "--top", 3, "--objective", "memory") == 0
     out = capsys.readouterr().out
     assert out.startswith("of 24") and "peak memory" in out.splitlines()[0]
+    for command in ("best", "pareto"):
+        assert shardscope(command, swept, "--top", 1, "--json") == 0
+        assert len(json.loads(capsys.readouterr().out)["points"]) == 1
     assert shardscope("best", swept, "--where", "devices = 3") == 0
     assert "no point ran" in capsys.readouterr().out
 
@@ -245,6 +248,9 @@ def test_the_pareto_command_prints_the_front(swept: Path, capsys: pytest.Capture
         (("best", "nowhere"), "nowhere holds no sweep"),
         (("sweep", "nowhere.yaml", "--output", "x"), "nowhere.yaml: No such file"),
         (("best", "OUT", "--objective", "stepp"), "unknown column 'stepp', did you mean 'step_s'?"),
+        (("best", "OUT", "--objective", "status"), "status is done: points are compared by a column of numbers"),
+        (("pareto", "OUT", "--x", "status"), "status is done: points are compared by a column of numbers"),
+        (("pareto", "OUT", "--y", "strategy"), "strategy is data: points are compared by a column of numbers"),
         (("best", "OUT", "--where", "devics = 2"), "no such column 'devics', did you mean 'devices'?"),
         (("sweep", "FILE"), "output is missing"),
         (("sweep", "FILE", "--output", "OUT"), "add --resume"),

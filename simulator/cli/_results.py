@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     option(parser, "folder DIR", "folder that `shardscope sweep --output` wrote")
     text = "only points for which this holds, e.g. \"devices <= 8 and strategy = 'data'\""
     option(parser, "--where SQL", text, repeatable=True)
-    option(parser, "--top N", "rows to print (default 10)", count, default=10)
+    option(parser, "--top N", "rows to print (default 10; as JSON all)", count)
     add_output(parser)
     option(parser, "--json", "print the rows as JSON instead")
 
@@ -58,12 +58,12 @@ def write_outputs(paths: Sequence[Path], rows: Sequence[Row], chart: Chart) -> N
             export.write_png(chart, path)
 
 
-def print_points(title: str, rows: Sequence[Row], top: int, sought: Sequence[str]) -> None:
-    """The first `top` points of a sweep: inputs that differ, `sought`, which never go, and the usual figures."""
+def print_points(title: str, rows: Sequence[Row], top: int | None, sought: Sequence[str]) -> None:
+    """The first `top` or 10 points of a sweep: inputs that differ, `sought`, which never go, and the usual figures."""
     inputs = list(rows[0])[1 : list(rows[0]).index("profile_hash")]
     differing = [name for name in inputs if len({row[name] for row in rows}) > 1]
     usual = [name for name in ALWAYS if name != "dollars_per_sample" or any(row.get(name) for row in rows)]
-    print_rows(title, rows[:top], list(dict.fromkeys([*differing, *sought, *usual])), sought)
+    print_rows(title, rows[: top or 10], list(dict.fromkeys([*differing, *sought, *usual])), sought)
 
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> None:
     picture = chart(f"{objective}, best by {args.by}", groups, parameter, objective)
     _results.write_outputs(args.output, rows, picture)
     if args.json:
-        _printing.print_json(_plain(rows, groups, leads, bool(args.across)))
+        _printing.print_json(_plain(rows[: args.top], groups, leads, bool(args.across)))
         return
     if not rows:
         print("no point ran, fits into memory and meets --where")

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     picture = chart(f"{args.y} against {args.x}", groups, args.x, args.y, joined=FRONT)
     _results.write_outputs(args.output, front, picture)
     if args.json:
-        _printing.print_json({"points": front})
+        _printing.print_json({"points": front[: args.top]})
         return
     if not front:
         print("no point ran, fits into memory and meets --where")

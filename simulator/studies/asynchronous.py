@@ -96,7 +96,7 @@ def _speeds(ends_s: Floats) -> Floats:
 
 def _samples(model: ShardedModel) -> Floats:
     """Samples of a step on each worker, shared out as placements share them."""
-    return np.diff(model.intervals(0)[0]).ravel() * float(model.plan.microbatches)
+    return np.diff(model.intervals(0)[0]).ravel().astype(np.float64) * model.plan.microbatches
 
 
 def _group(plan: Plan) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from simulator.errors import InputError, UnknownNameError, require_name
+from simulator.errors import InputError, UnknownNameError, require, require_name
 from simulator.sweep.evaluate import DONE
 from simulator.sweep.points import quoted, select
 from simulator.sweep.results_table import checked, read_only
@@ -42,7 +42,14 @@ def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
         require_name("column", objective, columns)
         ran = f"status = '{DONE}' AND fits AND {quoted(objective)} IS NOT NULL"
         order = f"{quoted(objective)} {'DESC' if objective in MORE_IS_BETTER else 'ASC'}, number"
-        return checked(folder, select(table, columns, "*", where, order, always=ran))
+        rows = checked(folder, select(table, columns, "*", where, order, always=ran))
+    _require_numbers(rows, objective)
+    return rows
+
+
+def _require_numbers(rows: Sequence[Row], column: str) -> None:
+    for row in rows:
+        require(not isinstance(row[column], str), column, row[column], "points are compared by a column of numbers")
 
 
 def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]:
@@ -83,6 +90,7 @@ def pareto(rows: Sequence[Row], x: str, y: str) -> list[Row]:
     for column in (x, y):
         if rows and column not in rows[0]:
             raise UnknownNameError.of("column", column, rows[0])
+        _require_numbers(rows, column)
 
     def score(row: Row) -> tuple[float, float]:
         return tuple(float(row[c]) * (-1 if c in MORE_IS_BETTER else 1) for c in (x, y))  # type: ignore[return-value]
