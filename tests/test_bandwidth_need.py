@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from simulator.cli import network, search
 from simulator.cluster import Cluster
 from simulator.network import catalogue
 from simulator.plan import StepSettings
-from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s
+from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s, scaled
 
 SENT_BYTES = {"sends much": 400e9, "sends little": 40e9}
 """Each device and step; what sends little computes longer."""
@@ -36,6 +37,19 @@ def two_nodes() -> Cluster:
 
 def test_bandwidth_is_that_of_a_device_s_share(cluster: Cluster) -> None:
     assert per_device_bytes_per_s(cluster, "inter") == pytest.approx(0.94 * 50e9)  # a card of 400 Gb/s each
+
+
+def test_servers_take_none_of_a_device_s_share() -> None:
+    one = catalogue.read_cluster("cpu-1g", devices=4)
+    served = catalogue.read_cluster("cpu-1g", devices=4, servers=1)
+    assert per_device_bytes_per_s(served, "inter") == per_device_bytes_per_s(one, "inter")
+
+
+def test_all_tiers_between_nodes_are_scaled(cluster: Cluster) -> None:
+    spine = (replace(link, source="core", target="spine", tier="spine") for link in cluster.links[-1:])
+    three = scaled(replace(cluster, links=(*cluster.links, *spine)), "inter", 4.0)
+    was, now = ({link.tier: link.bandwidth_bytes_per_s for link in each.links} for each in (cluster, three))
+    assert now == {"intra": was["intra"], "inter": 4 * was["inter"], "spine": 4 * was["inter"]}
 
 
 def test_the_best_plan_changes_where_both_take_as_long(cluster: Cluster) -> None:

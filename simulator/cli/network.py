@@ -95,13 +95,14 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
     those of the same splits that exchange less."""
     from partitioners._grids.grid_bounds import GridBounds
     from partitioners._grids.ranking import best_of_splits, ranked_grids
+    from simulator.studies.bandwidth_need import scaled
 
     of, ends_s = _grids.inputs(args), perf_counter() + (args.budget or BUDGET_S)
     cluster = _checked(of.cluster)
     bounds = GridBounds(of.card, of.profile, cluster, of.stack)
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
-        network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
+        network = scaled(cluster, TIER, factor)
         tried = list[int]()
         ranking = ranked_grids(
             of.card, of.profile, network, of.stack, of.batch, top=1, bounds=bounds,

@@ -33,13 +33,24 @@ class BandwidthPoint:
 def per_device_bytes_per_s(cluster: Cluster, tier: str) -> float:
     """What the links of `tier` give one way for each device; those of a node share its links to others."""
     links = [link for link in cluster.links if link.tier == tier]
-    hosts = len({device.host for device in cluster.devices[: cluster.workers]})
+    hosts = len({device.host for device in cluster.devices})  # servers have links, too
     devices = cluster.workers if tier == "intra" else cluster.devices_per_host * hosts
     return max(link.bandwidth_bytes_per_s for link in links) * len(links) / 2 / devices
 
 
+def scaled(cluster: Cluster, tier: str, factor: float) -> Cluster:
+    """`cluster` with `factor` times the bandwidth of `tier` and of all that devices of one host do not share."""
+    first: dict[str, int] = {}
+    devices = enumerate(cluster.devices[: cluster.workers])
+    routes = (cluster.route(first.setdefault(device.host, number), number) for number, device in devices)
+    within = {cluster.links[link].tier for route in routes for link in route}
+    for each in sorted({tier, *cluster.tiers} - (within - {tier})):
+        cluster = cluster.with_links(each, lambda link: link.times(factor))
+    return cluster
+
+
 class BandwidthNeed:
-    """Plans, by name, over the bandwidth of the `tier` of `cluster`."""
+    """Plans, by name, over the bandwidth between nodes, of the `tier` of `cluster` and all tiers beyond."""
 
     def __init__(self, plans: Sequence[str], step_s: StepSeconds, cluster: Cluster, tier: str) -> None:
         self._step_s, self._cluster, self._tier = step_s, cluster, tier
@@ -50,7 +61,7 @@ class BandwidthNeed:
         """The best plan at `factor` times the bandwidth. No plan is faster on a slower network, so those that took
         longer on a faster one are not simulated."""
         if factor not in self._best:
-            network = self._cluster.with_links(self._tier, lambda link: link.times(factor))
+            network = scaled(self._cluster, self._tier, factor)
             best_s, best = inf, ""
             for name in sorted(self._known, key=lambda name: self._least_s(name, factor)):
                 if self._least_s(name, factor) < best_s:
