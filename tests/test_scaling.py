@@ -327,6 +327,8 @@ def test_scale_command_options(profile_file: str, capsys: pytest.CaptureFixture[
         (("--efficiency", "outer=1"), "'outer', did you mean 'inter'?"),
         (("--strong", "--weak"), "not allowed with"),
         (("--staleness", "-1", "--sync", "ps-ssp"), "argument --staleness: '-1' is not a whole number"),
+        (("--staleness", "5", "--sync", "ring,ps-async"), "--staleness: --sync ring,ps-async heeds none; leave it out"),
+        (("--servers", "2", "--sync", "ring,ps:4"), "--servers: --sync ring,ps:4 heeds none; leave it out"),
         (("--compression", "0.5"), "compression_ratio is 0.5"),
     ],
 )

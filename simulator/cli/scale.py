@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _options, _printing, _tables
+from simulator.cli import _effects, _options, _printing, _tables
 from simulator.cli._answers import Priced, dollars, priced
 from simulator.cli._printing import say_notes
 from simulator.errors import InputError, require
@@ -37,11 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine = parser.add_argument_group("machine")
     option(machine, "--cluster CLUSTER", "cluster file, or a name that `shardscope clusters` lists", required=True)
     option(machine, "--devices N..M", "numbers of devices (default 1..64)", doublings, default="1..64")
-    option(machine, "--servers K", "parameter servers of ps (default 1)", count, default=1)
+    option(machine, "--servers K", "parameter servers of ps (default 1)", count)
     _options.add_overrides(machine)
     step = parser.add_argument_group("training step")
     option(step, "--sync NAMES", "ways to synchronise (default ring,ps)", default="ring,ps")
-    option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", whole, default=3)
+    option(step, "--staleness S", "steps that ps-ssp runs ahead (default 3)", whole)
     kind = step.add_mutually_exclusive_group()
     option(kind, "--weak", "--batch-size samples for each device, of unequal ones in the mean (default)")
     option(kind, "--strong", "all devices together have --batch-size samples")
@@ -125,7 +125,14 @@ def _architectures(args: argparse.Namespace) -> list[Architecture]:
     plain = argparse.Namespace(**{**vars(args), "sync": None})
     options = _options.synchronisation(plain, Synchronisation())
     names = dict.fromkeys(name.strip() for name in args.sync.split(",") if name.strip())
-    return [architecture(name, options, servers=args.servers, staleness=args.staleness) for name in names]
+    given = {name: getattr(args, name) for name in ("servers", "staleness") if getattr(args, name) is not None}
+
+    def ways(**changes: int) -> list[Architecture]:
+        return [architecture(name, options, **{**given, **changes}) for name in names]
+
+    unused = {name for name, number in given.items() if ways(**{name: number + 1}) == ways()}
+    _effects.refuse(unused, f"--sync {args.sync} heeds none; leave it out")
+    return ways()
 
 
 def _print_points(
