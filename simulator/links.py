@@ -14,6 +14,8 @@ from simulator.curve import Curve
 from simulator.errors import require, require_time
 
 LEAST_BANDWIDTH, MOST_BANDWIDTH = 1e-3, 1e30
+ABOVE = 1 + 1e-9
+"""The line rate: shares of it are rounded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,10 @@ class Link:
             require(rate is None or LEAST_BANDWIDTH <= rate <= MOST_BANDWIDTH, where + what, rate, rule)
         require_time(where + "latency_s", self.latency_s)
         require(1 <= self.wires <= 1024, where + "wires", self.wires, "it is from 1 to 1,024")
+        for what, parts in (("bandwidth_bytes_per_s", 1), ("message_bytes_per_s", self.wires)):
+            rate, most = rates[what] or 0.0, self.nominal_bytes_per_s / parts
+            rule = f"it is at most the line rate{' of a wire' if parts > 1 else ''}, {most:g}"
+            require(rate <= most * ABOVE, where + what, rate, rule)
         if self.curve is not None:
             self.curve.require_rising(where + "curve")
 

@@ -120,6 +120,8 @@ WRONG_FILES: list[tuple[str, tuple[str | int, ...], Any, str]] = [
     ("profile", (), '{"schema": ' + "9" * 4301 + "}", "not JSON that can be read, Exceeds the limit (4300 digits)"),
     ("profile", (), json.dumps({f"key{i}": 1 for i in range(40_000)}), "schema is missing"),
     ("cluster", ("links", 0, "bandwidth_bytes_per_s"), inf, "links[0].bandwidth_bytes_per_s is inf: quantities are"),
+    ("cluster", ("links", 0, "line_rate_bytes_per_s"), 1e3, "s is 10000000000.0: it is at most the line rate, 1000"),
+    ("cluster", ("links", 0, "message_bytes_per_s"), 1e12, "message_bytes_per_s is 1000000000000.0: it is at most the"),
     ("cluster", ("links", 0, "latency_s"), 1e308, "latency_s is 1e+308: it is finite, at least 0 and at most 1e+09"),
     ("cluster", ("links", 0, "curve"), FALLING, "more bytes do not take less time than the 0.001 s of 1; measure"),
     ("cluster", ("devices", 0, "dollars_per_hour"), -3, "dollars_per_hour is -3.0: it is finite"),
