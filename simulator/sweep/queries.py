@@ -48,8 +48,9 @@ def best(folder: Path, objective: str, where: Sequence[str] = ()) -> list[Row]:
 
 
 def _require_numbers(rows: Sequence[Row], column: str) -> None:
+    rule = "points are compared by a column of numbers"
     for row in rows:
-        require(not isinstance(row[column], str), column, row[column], "points are compared by a column of numbers")
+        require(not isinstance(row[column], str), column, repr(row[column]), rule)
 
 
 def across(rows: Sequence[Row], parameter: str, by: str) -> dict[str, list[Row]]:
