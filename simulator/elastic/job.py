@@ -289,7 +289,7 @@ class _Job:
                 beside_s=change.beside_s,
                 lost_step_s=lost_s,
                 again_s=repeated * self._step(self.placed).step_s if rate else 0.0,
-                lost_samples=self.batch if lost_s > 0 else 0,
+                lost_samples=self.batch if lost_s > _ROUNDING else 0,
                 repeated_samples=repeated * self.batch,
                 moved_bytes=change.moved_bytes,
                 devices=len(new.members) if new else 0,
