@@ -14,8 +14,13 @@ from dashboard.figures.style import LINES
 from dashboard.state import scenarios, uploads
 from dashboard.state.scenarios import ScenarioResults, shipped_overheads, shipped_scenarios
 from dashboard.state.store import Store
+from partitioners import make_plan
 from simulator.elastic.scenario import Event, Scenario
 from simulator.errors import InputError, ShardscopeError, UnknownNameError
+from simulator.files import read_profile
+from simulator.language_models.training_stack import runtime_of
+from simulator.plan import StepSettings
+from simulator.run import step_seconds
 
 SCENARIO = Scenario(
     profile="small", cluster="t4-g4dn", devices=4, duration="1h", overheads="overheads-spot.yaml", batch_size=8,
@@ -37,6 +42,22 @@ def test_a_scenario_is_simulated_once_under_each_policy(monkeypatch: pytest.Monk
     result = results.get("mine")
     assert set(result.accounts) == {"live", "restart"} and results.get("mine") is result
     assert [incident.devices for incident in result.accounts["live"].incidents] == [3, 3]
+
+
+def test_a_scenario_has_the_runtime_of_simulate() -> None:
+    profile = read_profile("vgg16_v100")
+    mine = replace(SCENARIO, cluster="gcp-v100", batch_size=128, events=())
+    result = ScenarioResults(Store({"small": profile}, scenarios={"mine": mine})).get("mine")
+    plan = make_plan("data", profile, result.cluster, StepSettings(batch_size=128))
+    step_s = step_seconds(profile, result.cluster, plan, runtime_of(profile))
+    assert result.accounts["live"].segments[0].samples_per_s == pytest.approx(128 / step_s)
+
+
+def test_an_idle_scenario_is_drawn() -> None:
+    mine = replace(SCENARIO, cluster="gcp-v100", batch_size=8192, events=())
+    result = ScenarioResults(Store({"small": read_profile("vgg16_v100")}, scenarios={"mine": mine})).get("mine")
+    low, high = throughput(result.accounts, "live")["layout"]["yaxis"]["range"]
+    assert low < high and "does not fit" in result.accounts["live"].misfits[0]
 
 
 def test_the_figure_integrates_to_the_samples() -> None:

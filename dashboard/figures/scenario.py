@@ -27,7 +27,7 @@ def throughput(accounts: Mapping[str, Account], policy: str, selected: int | Non
         shapes=[_line(incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
         annotations=[_number(i, incident.at_s / unit_s, i == selected) for i, incident in enumerate(account.incidents)],
         xaxis={"title": unit, "range": [0, account.duration_s / unit_s], "anchor": "y2"},
-        yaxis={"title": "samples/s", "domain": [0.26, 1], "range": [0, top * 1.1]},
+        yaxis={"title": "samples/s", "domain": [0.26, 1], "range": [0, (top or 1) * 1.1]},
         yaxis2={"title": "devices", "domain": [0, 0.18], "rangemode": "tozero", "showgrid": False,
                 "nticks": 3},
     )  # fmt: skip
