@@ -159,13 +159,14 @@ def _of_profile(
     """The best plans of each strategy for a measured network, on its own network and on slower ones. Raises InputError
     where none fits."""
     from simulator.cli.search import searched
+    from simulator.studies.bandwidth_need import scaled
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
     profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
-        network = cluster.with_links(TIER, lambda link, factor=factor: link.times(factor))  # type: ignore[misc]
+        network = scaled(cluster, TIER, factor)
         best = searched(args, (args.budget or BUDGET_S) / len(SEARCHED), progress, network).tally.best
         for name, scored in best.items():
             if scored.plan not in plans.values():
