@@ -68,7 +68,18 @@ def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: p
 
 
 def test_what_does_not_fit_is_said(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("compare", tiny, "--cluster", "t4-g4dn", "--batch-size", 2**17, "--strategies", "data")
+    command = (
+        "compare",
+        tiny,
+        "--cluster",
+        "t4-g4dn",
+        "--batch-size",
+        2**17,
+        "--strategies",
+        "data",
+        "--microbatches",
+        1,
+    )
     assert shardscope(*command) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert re.search(r"data: does not fit: \S*gpu0 needs ", text)

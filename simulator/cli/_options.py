@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.parameter_states import ParameterStates
     from simulator.plan import Plan, StepSettings
-    from simulator.run import Run
     from simulator.runtime import Runtime
     from simulator.workload import Profile
 
@@ -120,10 +118,10 @@ def add_states(step: argparse._ActionsContainer) -> None:
 
 def read_profile(args: argparse.Namespace) -> Profile:
     """The profile asked for, as `profile_on` reads it."""
-    return profile_on(args.profile, args.cluster, **_of_card(args))
+    return profile_on(args.profile, args.cluster, **of_card(args))
 
 
-def _of_card(args: argparse.Namespace) -> dict[str, Any]:
+def of_card(args: argparse.Namespace) -> dict[str, Any]:
     """What is asked for of OF_CARD."""
     return _given(**{name: getattr(args, name, None) for name in OF_CARD})
 
@@ -263,53 +261,3 @@ def synchronisation(args: argparse.Namespace, base: Any) -> Any:
 
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
-
-
-def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile, Cluster, Run]:
-    """The plan of `args.plan`, simulated. kept: options that count also without --cluster. Raises InputError."""
-    from simulator.run import run as simulate
-
-    if not args.cluster:
-        _effects.check_made_elsewhere(args, ("profile", "json", *kept))
-    _effects.check_step(args)
-    plan = files.read_plan(args.plan)
-    profile, cluster, runtime = made_for(plan, args if args.cluster else made_by(plan), args.profile)
-    return profile, cluster, simulate(profile, cluster, plan, runtime=runtime)
-
-
-def made_for(plan: Plan, settings: argparse.Namespace, asked: str | None) -> tuple[Profile, Cluster, Runtime]:
-    """What `settings`, such as those of `made_by`, say that a plan is for; of the profile `asked`, if any."""
-    from simulator.cli import _started_run
-
-    if getattr(settings, "launch", None) or getattr(settings, "config", None):
-        run = _started_run.planned(settings).simulated
-        return profile_on(asked, settings.cluster) if asked else run.profile, run.cluster, run.runtime
-    profile = profile_on(profile_named(plan, asked), settings.cluster, **_of_card(settings))
-    return profile, read_cluster(settings, plan.synchronisation.collective), read_runtime(settings, profile)
-
-
-def profile_named(plan: Plan, asked: str | None) -> str:
-    """The profile asked for, else that of the command that made the plan; its model may have several profiles."""
-    named: str | None = asked or (made_by(plan).profile if says_how_made(plan) else None)
-    if not named:
-        raise InputError(f"profile: the plan, of {plan.model}, does not record of which it was made; say --profile")
-    return named
-
-
-def write_plan(plan: Plan, path: str, args: argparse.Namespace) -> None:
-    """Write a plan that records the command line."""
-    files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), path)
-
-
-def made_by(plan: Plan, remedy: str = "say --cluster and --profile") -> argparse.Namespace:
-    """The arguments of the command that made the plan."""
-    from simulator import cli
-
-    if not says_how_made(plan):
-        raise InputError(f"command: the plan does not record the command that made it; {remedy}")
-    return cli.parse(shlex.split(plan.command)[1:])
-
-
-def says_how_made(plan: Plan) -> bool:
-    """Whether the plan records the command that made it."""
-    return len(shlex.split(plan.command)) > 1

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from simulator import units
-from simulator.cli import _effects, _options, _printing, _strategy, _tables
+from simulator.cli import _effects, _options, _plan_files, _printing, _strategy, _tables
 from simulator.one_line_parser import count, option
 from simulator.terminal import say
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     )
     fastest = best(candidates)
     if args.plan_out:
-        _options.write_plan(fastest.plan, args.plan_out, args)
+        _plan_files.write_plan(fastest.plan, args.plan_out, args)
     notes = _printing.machine_notes(profile, cluster, args.strict)
     if args.json:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]

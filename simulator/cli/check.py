@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.cli import _effects, _options, _printing, _run_verdict, _started_run, _tables
+from simulator.cli import _effects, _options, _plan_files, _printing, _run_verdict, _started_run, _tables
 from simulator.errors import InputError
 from simulator.one_line_parser import option, whole
 from simulator.terminal import say
@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> None:
     from traces.imports._recorded_phases import read_phases
 
     recorded = read_phases(Path(args.recorded))
-    profile, cluster, done = _options.simulated(args, ("device",))
+    profile, cluster, done = _plan_files.simulated(args, ("device",))
     device = _device(args.device, recorded, done)
     predicted = step_causes(done.graph, done.timeline, device, done.report.devices[device])
     interval = expected_interval(done.report, profile, cluster, done.plan, done.runtime)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _options, _printing, _tables
+from simulator.cli import _options, _plan_files, _printing, _tables
 from simulator.cli._captured_input import reference
 from simulator.errors import InputError, needing
 from simulator.one_line_parser import count, option, positive, shape
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     from traces.results.validation_cases import with_habits_of
 
     plan = files.read_plan(args.plan)
-    named = _options.profile_named(plan, args.profile)
+    named = _plan_files.profile_named(plan, args.profile)
     profile = files.read_profile(named)
     model = reference(profile, args.model, args.input_shape, args.vocabulary)
     if RECORDED in profile.notes:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from simulator.cli import _options, _printing, _tables
+from simulator.cli import _options, _plan_files, _printing, _tables
 from simulator.cli._printing import say_notes
 from simulator.one_line_parser import option
 from simulator.terminal import say
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     from simulator.studies.explain import explain
 
-    profile, cluster, done = _options.simulated(args, ("verbose",))
+    profile, cluster, done = _plan_files.simulated(args, ("verbose",))
     explanation = explain(profile, cluster, done)
     if args.json:
         _printing.print_json(explanation_json(explanation, done))

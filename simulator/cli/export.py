@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simulator import files
-from simulator.cli import _effects, _options, _printing
+from simulator.cli import _effects, _options, _plan_files, _printing
 from simulator.cli._captured_input import input_words
 from simulator.errors import InputError, nearest, require
 from simulator.exports import RUNTIMES, TRACES
@@ -59,9 +59,9 @@ def run(args: argparse.Namespace) -> None:
         _write_traces(plan, args)
         return
     require(not args.ranks, "ranks", args.ranks, "only of chakra is there a file for each; leave it out")
-    settings = _options.made_by(plan) if _options.says_how_made(plan) else None
-    made = _options.made_for(plan, settings, args.profile) if settings else None
-    profile = made[0] if made else _options.profile_on(_options.profile_named(plan, args.profile), None)
+    settings = _plan_files.made_by(plan) if _plan_files.says_how_made(plan) else None
+    made = _plan_files.made_for(plan, settings, args.profile) if settings else None
+    profile = made[0] if made else _options.profile_on(_plan_files.profile_named(plan, args.profile), None)
     source, sequence = args.profile or (settings.profile if settings else None), getattr(settings, "sequence", None)
     card = read_card(source) if source and is_card(source) else None
     card = replace(card, sequence=sequence) if card and sequence else card
@@ -97,7 +97,7 @@ def _write_traces(plan: Plan, args: argparse.Namespace) -> None:
     from simulator.exports.chakra import ChakraTraces
 
     remedy = "simulate --plan FILE --plan-out FILE writes one that does"
-    profile, cluster, runtime = _options.made_for(plan, _options.made_by(plan, remedy), args.profile)
+    profile, cluster, runtime = _plan_files.made_for(plan, _plan_files.made_by(plan, remedy), args.profile)
     traces = ChakraTraces.of(profile, cluster, plan, runtime)
     ranks, folder = _ranks(args.ranks, traces.ranks), Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from simulator import files
-from simulator.cli import _effects, _options, _printing, _strategy
+from simulator.cli import _effects, _options, _plan_files, _printing, _strategy
 from simulator.one_line_parser import count, option
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
     _effects.check_schedule(args, plan)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args, profile))
-    _options.write_plan(plan, args.output, args)
+    _plan_files.write_plan(plan, args.output, args)
     if args.hgr:
         from partitioners._hypergraphs.hmetis import to_hgr
         from partitioners._hypergraphs.hypergraph import build, exact_grid

@@ -15,7 +15,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from simulator.cli import _effects, _options, _printing, _results
+from simulator.cli import _effects, _options, _plan_files, _printing, _results
 from simulator.errors import InputError, require
 from simulator.language_models.card_files import read_card
 from simulator.one_line_parser import option, time
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
     with _printing.progress() as progress:
         searching = searched(args, args.budget, progress)
     if args.plan_out and searching.best:
-        _options.write_plan(searching.best.plan, args.plan_out, args)
+        _plan_files.write_plan(searching.best.plan, args.plan_out, args)
     if args.json:
         _print_json(searching)
     else:

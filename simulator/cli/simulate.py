@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from simulator import files
-from simulator.cli import _answers, _effects, _options, _printing, _started_run, _strategy
+from simulator.cli import _answers, _effects, _options, _plan_files, _printing, _started_run, _strategy
 from simulator.errors import InputError, require
 from simulator.one_line_parser import assignment, count, number, option, positive, whole
 from simulator.terminal import say
@@ -84,7 +84,7 @@ def _print(args: argparse.Namespace, profile: Profile, cluster: Cluster, plan: P
     done = simulate(profile, cluster, plan, runtime=runtime, noise=noise) if args.trace_out else None
     report = done.report if done else step_report(profile, cluster, plan, runtime=runtime, noise=noise)
     if args.plan_out:
-        _options.write_plan(plan, args.plan_out, args)
+        _plan_files.write_plan(plan, args.plan_out, args)
     if done:
         _printing.write_trace(done, cluster, args.trace_out)
     notes = [*_printing.machine_notes(profile, cluster, args.strict), *_effects.notes(args, [report], cluster)]
