@@ -68,21 +68,11 @@ def test_compare_writes_a_trace_of_the_best(tiny: str, tmp_path: Path, capsys: p
 
 
 def test_what_does_not_fit_is_said(tiny: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = (
-        "compare",
-        tiny,
-        "--cluster",
-        "t4-g4dn",
-        "--batch-size",
-        2**17,
-        "--strategies",
-        "data",
-        "--microbatches",
-        1,
-    )
+    batch = ("--batch-size", 2**21, "--microbatches", 1)
+    command = ("compare", tiny, "--cluster", "t4-g4dn", *batch, "--strategies", "data")
     assert shardscope(*command) == 0
     text = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"data: does not fit: \S*gpu0 needs ", text)
+    assert re.search(r"data \(as megatron\): does not fit: \S*gpu0 needs ", text)
 
 
 def test_a_row_has_the_name_that_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
