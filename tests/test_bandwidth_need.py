@@ -40,9 +40,9 @@ def test_bandwidth_is_that_of_a_device_s_share(cluster: Cluster) -> None:
 
 
 def test_servers_take_none_of_a_device_s_share() -> None:
-    one = catalogue.read_cluster("cpu-1g", devices=4)
+    plain = catalogue.read_cluster("cpu-1g", devices=4)
     served = catalogue.read_cluster("cpu-1g", devices=4, servers=1)
-    assert per_device_bytes_per_s(served, "inter") == per_device_bytes_per_s(one, "inter")
+    assert per_device_bytes_per_s(served, "inter") == per_device_bytes_per_s(plain, "inter")
 
 
 def test_all_tiers_between_nodes_are_scaled(cluster: Cluster) -> None:

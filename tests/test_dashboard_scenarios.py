@@ -46,16 +46,16 @@ def test_a_scenario_is_simulated_once_under_each_policy(monkeypatch: pytest.Monk
 
 def test_a_scenario_has_the_runtime_of_simulate() -> None:
     profile = read_profile("vgg16_v100")
-    mine = replace(SCENARIO, cluster="gcp-v100", batch_size=128, events=())
-    result = ScenarioResults(Store({"small": profile}, scenarios={"mine": mine})).get("mine")
+    scenario = replace(SCENARIO, cluster="gcp-v100", batch_size=128, events=())
+    result = ScenarioResults(Store({"small": profile}, scenarios={"mine": scenario})).get("mine")
     plan = make_plan("data", profile, result.cluster, StepSettings(batch_size=128))
     step_s = step_seconds(profile, result.cluster, plan, runtime_of(profile))
     assert result.accounts["live"].segments[0].samples_per_s == pytest.approx(128 / step_s)
 
 
 def test_an_idle_scenario_is_drawn() -> None:
-    mine = replace(SCENARIO, cluster="gcp-v100", batch_size=8192, events=())
-    result = ScenarioResults(Store({"small": read_profile("vgg16_v100")}, scenarios={"mine": mine})).get("mine")
+    scenario = replace(SCENARIO, cluster="gcp-v100", batch_size=8192, events=())
+    result = ScenarioResults(Store({"small": read_profile("vgg16_v100")}, scenarios={"mine": scenario})).get("mine")
     low, high = throughput(result.accounts, "live")["layout"]["yaxis"]["range"]
     assert low < high and "does not fit" in result.accounts["live"].misfits[0]
 

@@ -77,7 +77,7 @@ def test_transfer_and_synchronisation_have_closed_forms() -> None:
     assert received[producer.index(by_sample), reader.index(by_channel)] == 256
     assert received[producer.index((1, 1, 1, 1)), reader.index(by_sample)] == 256
     replicas, split = ((producer.index(by_sample), reader.index(degrees)) for degrees in (by_sample, by_channel))
-    states = 2 + settings_of().optimizer_state  # parameters, gradients and the optimizer's
+    states = 2 + settings_of().optimizer_ratio  # parameters, gradients and the optimizer's
     kept_bytes = partial(sum_of, tables.held_bytes, tables.received_bytes)
     assert kept_bytes(split) - kept_bytes(replicas) == pytest.approx(256 - states * 1000 / 2)
 
@@ -110,7 +110,7 @@ def test_layers_compute_and_hold_what_their_shards_do(profile: Profile, cluster:
         extents = [-(-extent // degree) for extent, degree in zip((4, *layer.output_shape), degrees, strict=True)]
         share = extents[1] / layer.channels
         saved = layer.saved_bytes / profile.batch_size * prod(extents) / prod(layer.output_shape)
-        states = layer.parameter_bytes * (2 + step.optimizer_state) * share
+        states = layer.parameter_bytes * (2 + step.optimizer_ratio) * share
         assert tables.held_bytes[position][number] == pytest.approx(states + saved)
 
 

@@ -125,12 +125,12 @@ def _architectures(args: argparse.Namespace) -> list[Architecture]:
     plain = argparse.Namespace(**{**vars(args), "sync": None})
     options = _options.synchronisation(plain, Synchronisation())
     names = dict.fromkeys(name.strip() for name in args.sync.split(",") if name.strip())
-    given = {name: getattr(args, name) for name in ("servers", "staleness") if getattr(args, name) is not None}
+    counts = {name: getattr(args, name) for name in ("servers", "staleness") if getattr(args, name) is not None}
 
     def ways(**changes: int) -> list[Architecture]:
-        return [architecture(name, options, **{**given, **changes}) for name in names]
+        return [architecture(name, options, **{**counts, **changes}) for name in names]
 
-    unused = {name for name, number in given.items() if ways(**{name: number + 1}) == ways()}
+    unused = {name for name, number in counts.items() if ways(**{name: number + 1}) == ways()}
     _effects.refuse(unused, f"--sync {args.sync} heeds none; leave it out")
     return ways()
 

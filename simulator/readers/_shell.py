@@ -23,16 +23,16 @@ def commands(text: str) -> list[list[str]]:
 
     Raises ValueError where a quotation does not end.
     """
-    found: list[list[str]] = [[]]
+    lines: list[list[str]] = [[]]
     words = iter(shlex.split(re.sub(r"\n(?!\s*-)", "\n;\n", _expanded(text)), comments=True))
     for word in words:
         if re.fullmatch(r"[|&;]+", word):
-            found.append([])
+            lines.append([])
         elif re.fullmatch(r"\d*&?[<>]+&?", word):
             next(words, None)  # the file
         elif not re.match(r"\d*&?[<>]", word):
-            found[-1].append(word)
-    return found
+            lines[-1].append(word)
+    return lines
 
 
 def _expanded(text: str) -> str:

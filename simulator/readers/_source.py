@@ -261,8 +261,8 @@ def _is_program(words: Sequence[str], at: int) -> bool:
 
 def _number(own: Options, *names: str) -> int | None:
     """Of the first of these options that has one: 8 of "8", and of "gpu:8"."""
-    found = (re.match(r"(?:[\w:]*:)?(\d+)(?: |$)", own.text(name) or "") for name in names)
-    return next((int(match[1]) for match in found if match), None)
+    matches = (re.match(r"(?:[\w:]*:)?(\d+)(?: |$)", own.text(name) or "") for name in names)
+    return next((int(match[1]) for match in matches if match), None)
 
 
 def _options(words: Sequence[str]) -> dict[str, tuple[str, ...]]:

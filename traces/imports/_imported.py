@@ -46,8 +46,8 @@ class ImportOptions:
         """The same of a file at `path` that records none. Raises InputError where the options do not say it."""
         if size := self.batch_size(file, files):
             return size
-        given = f"shardscope import {quote(str(path))} --batch-size SAMPLES --output {quote(f'{path.stem}.json')}"
-        raise InputError(f"batch_size is missing: {path} does not record it; a profile to open comes from `{given}`")
+        command = f"shardscope import {quote(str(path))} --batch-size SAMPLES --output {quote(f'{path.stem}.json')}"
+        raise InputError(f"batch_size is missing: {path} does not record it; a profile to open comes from `{command}`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
