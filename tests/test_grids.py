@@ -147,7 +147,7 @@ def test_where_nothing_is_waited_for_a_bound_is_near_what_it_bounds(
 ) -> None:
     """Links and launches that take no time leave compute, which a bound holds but for updates and what stands alone."""
     cluster = nodes(grid.devices)
-    links = tuple(replace(link, bandwidth_bytes_per_s=1e15, latency_s=0.0, curve=None) for link in cluster.links)
+    links = tuple(replace(link.times(1e4), latency_s=0.0, curve=None) for link in cluster.links)
     cluster, stack = (
         replace(cluster, links=links, collectives={}),
         replace(NANOTRON, runtime=replace(NANOTRON.runtime, **SILENT)),

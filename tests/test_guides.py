@@ -21,7 +21,7 @@ EXPECTED: dict[int, tuple[tuple[str, float, float], ...]] = {
     5: ((rf"ZeRO-3.*full recomputation(?s:.*)border: \S+ needs {NUMBER} GiB of 16.0 GiB", 14, 16),),
     6: (
         (rf"does not fit: \S+ needs {NUMBER} GiB", 81, 1000),
-        (rf"--set recomputation=full \({NUMBER} GiB, step", 20, 80),
+        (rf"--microbatches 4 \({NUMBER} GiB, step", 20, 80),
     ),
     7: ((rf"step {NUMBER} ms", 0.95 * 642, 1.05 * 642),),
     8: ((rf"(?m)^ring +8 .* {NUMBER}x", 7, 8), (rf"(?m)^ring +16 .* {NUMBER}x", 3, 13)),
