@@ -39,10 +39,6 @@ class ForkedWork(Generic[Job, Result]):
     _: KW_ONLY
     key: Callable[[Job], Hashable] = lambda job: job
     """Jobs with the same key have the same result."""
-    sent: Callable[[Result], Any] = lambda result: result
-    """What a process sends of a result."""
-    received: Callable[[Job, Any], Result] = lambda job, sent: sent
-    """A result out of what was sent of it."""
     processes: int = field(default_factory=lambda: usable_cores())
     _children: list[_Child] | None = None
     _begun: set[Hashable] = field(default_factory=set)
@@ -57,7 +53,7 @@ class ForkedWork(Generic[Job, Result]):
             self._begun.add(key)
             return self.work(job)  # most of what jobs share is worked out by the first
         if self._children is None:
-            self._children = [_Child.forked(self._done) for _ in range(self.processes if self.processes > 1 else 0)]
+            self._children = [_Child.forked(self.work) for _ in range(self.processes if self.processes > 1 else 0)]
         ahead = chain([job], self.upcoming())
         self._give(ahead)
         while key not in self._outcomes:
@@ -69,11 +65,7 @@ class ForkedWork(Generic[Job, Result]):
         done, result = self._outcomes.pop(key)
         if not done:
             raise result
-        return self.received(job, result)
-
-    def _done(self, job: Job) -> Any:
-        """What a process does."""
-        return self.sent(self.work(job))
+        return result  # type: ignore[no-any-return]
 
     def _give(self, ahead: Iterator[Job]) -> None:
         """Every process without a job the next that nobody has."""

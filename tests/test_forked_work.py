@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 
 from partitioners import _forked_work
 from partitioners._forked_work import ForkedWork, usable_cores
-from partitioners._grids.ranking import ranked_grids
 from simulator.errors import InputError
-from simulator.language_models.model_card import ModelCard
-from simulator.language_models.modelled_profile import modelled_profile
-from simulator.language_models.training_stack import read_stack
-from simulator.network.catalogue import read_cluster
 
-CARD = ModelCard(
-    name="small", layers=4, hidden=512, heads=8, ffn=2048, vocabulary=1024, sequence=512, experts=4,
-    experts_per_token=2, dense_layers=1, dense_ffn=1024,
-)  # fmt: skip
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nothing is forked elsewhere")
 
 
@@ -95,13 +86,6 @@ def test_jobs_of_processes_that_end_are_done_here() -> None:
         assert [ahead(job) for job in range(8)] == list(range(8))
 
 
-def test_what_is_sent_is_what_was_asked_for_of_a_result() -> None:
-    with ForkedWork[int, Any](
-        work=lambda job: [job] * 3, upcoming=lambda: (), sent=len, received=lambda job, sent: (job, sent), processes=2
-    ) as ahead:
-        assert [ahead(1), ahead(2)] == [[1, 1, 1], (2, 3)]
-
-
 def test_forked_processes_fork_none() -> None:
     with _forked(lambda job: usable_cores(), range(2, 4)) as ahead:
         assert [ahead(job) for job in range(1, 4)][1:] == [1, 1]
@@ -114,13 +98,3 @@ def test_no_process_outlives_the_work() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
     assert ahead(1) == os.getpid()
-
-
-def test_a_ranking_is_the_same_whoever_simulates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of what others simulated, which are made here, as well."""
-    stack, cluster = read_stack("nanotron-h100"), read_cluster("dgx-h100", devices=8)
-    profile, rankings = modelled_profile(CARD, stack, batch_size=2), []
-    for processes in (1, 3):
-        monkeypatch.setattr(_forked_work, "usable_cores", lambda processes=processes: processes)
-        rankings.append(ranked_grids(CARD, profile, cluster, stack, 16))
-    assert rankings[0] == rankings[1] and len(rankings[0].simulated) > 4

@@ -14,7 +14,7 @@ its peak. Blocks that differ, as the dense ones of a mixture of experts do, are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -47,8 +47,6 @@ class GridBounds:
     def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
         self._passes: dict[tuple[BlockSplit, bool], PassSeconds] = {}
-        self.simulate: Callable[[BlockSplit], PassSeconds] = self.simulated_passes
-        """What is asked for simulated passes."""
         self._blocks: dict[tuple[int, str], list[list[int]]] = {}
         self._repeated: dict[int, Profile] = {}
 
@@ -201,13 +199,10 @@ class GridBounds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
         split = self._split(grid, kind)
         if (split, simulated) not in self._passes:
-            self._passes[split, simulated] = self.simulate(split) if simulated else self._computed_passes(split)
+            self._passes[split, simulated] = (
+                self._simulated_passes(split) if simulated else self._computed_passes(split)
+            )
         return self._passes[split, simulated]
-
-    def unknown_splits(self, grid: TrainingGrid) -> Iterator[BlockSplit]:
-        """Those whose simulated passes a bound of `grid` takes and which are not known yet."""
-        splits = (self._split(grid, kind) for kind in range(len(self._first_of_kind)))
-        return (split for split in splits if (split, True) not in self._passes)
 
     def _split(self, grid: TrainingGrid, kind: int) -> BlockSplit:
         expert = grid.expert if any(layer.routing for layer in self._layers_of[self._first_of_kind[kind]]) else 1
@@ -217,8 +212,7 @@ class GridBounds:
         )
         return alone, kind
 
-    def simulated_passes(self, split: BlockSplit) -> PassSeconds:
-        """Depends on nothing that a bound changes. Raises InputError where no plan has such a split."""
+    def _simulated_passes(self, split: BlockSplit) -> PassSeconds:
         computed = self._passes.get((split, False)) or self._computed_passes(split)
         return simulated_passes(computed, *self._plan_of(split), self._silent.runtime)
 

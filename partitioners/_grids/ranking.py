@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 from math import inf
 
 from partitioners import StrategyChoice, choices
 from partitioners._choice_search import ChoiceSearch, Simulated
 from partitioners._grid_choices import recomputing_more
-from partitioners._grids.grid_bounds import BlockSplit, GridBounds
+from partitioners._grids.grid_bounds import GridBounds
 from partitioners._grids.simulated_grid import GridSimulations, SimulatedGrid
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
@@ -50,8 +49,6 @@ class Ranking:
         return not self.certain and all(self.bound_s < each.report.step_s for each in self.runs)
 
 
-LOOKED_AHEAD = 64
-"""Grids of the queue, among which other processes find work."""
 Split = tuple[str, int, int, int, int, int, int]
 
 
@@ -83,19 +80,12 @@ def ranked_grids(
     is no candidate.
     """
     ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
-    simulations = GridSimulations(card=card, profile=profile, cluster=cluster, stack=stack, bounds=least)
-
-    def upcoming() -> Iterator[BlockSplit | StrategyChoice]:
-        for _, _, queued in nsmallest(LOOKED_AHEAD, search.queue):
-            if queued.bounded == len(search.bounds):
-                yield queued.choice
-            else:
-                yield from least.unknown_splits(_grid(queued.choice))
+    simulations = GridSimulations(card=card, profile=profile, cluster=cluster, stack=stack)
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
         if progress:
             progress(f"simulated {len(ranking.simulated)}, {len(search.queue)} may be faster")
-        done = ahead(choice)
+        done = simulations.grid(choice, plan)
         if done.runs or recomputing_more(choice) is None:
             ranking.simulated.append(done)
             show(ranking)
@@ -130,9 +120,7 @@ def ranked_grids(
         if progress and number % 50 == 0:
             progress(f"bounds, grid {number} of {len(tried)}")
         search.add(choice, cluster)
-    with simulations.ahead(upcoming) as ahead:
-        least.simulate = ahead
-        ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
+    ranking.certain = search.run(top, lambda: time_left_s() > 0 or not ranking.runs)
     ranking.simulated.sort(key=_rank)
     ranking.too_large = [(_grid(choice), needed) for choice, needed in search.too_large]
     ranking.refused = [(_grid(choice), reason) for choice, reason in search.refused]
