@@ -19,7 +19,6 @@ Strategies share what stands behind them, in files and rooms that start with "_"
 
 _grid_choices    which grids there are to try, and how a strategy has each
 _choice_search   what there is to try, in the order of lower bounds, simulated until the best are certain
-_forked_work     jobs that are asked for one after the other, the next ones done meanwhile by forked processes
 _plan_search     the best plan of all that there is to try, and how far it is from a lower bound
 _strongest       the strongest plans of every strategy: what a search starts from, and what its answer is compared with
 _scenario_plans  plans for the devices that a scenario leaves: the strategy's, or one close to the plan before

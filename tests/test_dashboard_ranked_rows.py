@@ -16,8 +16,7 @@ from dashboard.state.plans import Ranked, _choice_row, _grid_row, _grids, _tried
 from dashboard.state.simulating import Request
 from dashboard.state.store import Store
 from partitioners import StrategyChoice
-from partitioners._grids.ranking import Ranking, ranked_grids
-from partitioners._grids.simulated_grid import SimulatedGrid
+from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import default_batch
 from simulator.language_models.training_stack import stack_for

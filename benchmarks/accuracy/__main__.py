@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,6 @@ from benchmarks.accuracy._bands import evidence, with_intervals
 from benchmarks.accuracy._source import Source, unpacked
 from benchmarks.accuracy._steps import Figures
 from benchmarks.published import table
-from partitioners._forked_work import ForkedWork
 from simulator.files import write_text_atomic
 from simulator.report.evidence import WORDS
 
@@ -85,8 +85,8 @@ def _predicted(name: str) -> Source:
 
 def all_sources() -> dict[str, Source]:
     """Every source, predicted, with the intervals that all others give it."""
-    with ForkedWork(_predicted, lambda: SOURCES) as ahead:
-        made = {name: ahead(name) for name in SOURCES}
+    with ProcessPoolExecutor() as pool:
+        made = dict(zip(SOURCES, pool.map(_predicted, SOURCES), strict=True))
     every = {name: each.steps for name, each in made.items()}
     return {name: replace(each, steps=with_intervals(name, every)) for name, each in made.items()}
 

@@ -22,8 +22,7 @@ from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
 from dashboard.state.simulating import Request
 from dashboard.state.store import Store
 from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
-from partitioners._grids.ranking import Ranking, ranked_grids
-from partitioners._grids.simulated_grid import SimulatedGrid
+from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
 from simulator.cluster import Cluster
 from simulator.errors import InputError, MissingExtraError, ShardscopeError
 from simulator.exports.launch import launched_by

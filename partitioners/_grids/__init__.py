@@ -7,6 +7,5 @@ link_bounds     what links between nodes need at the least for what replicas sha
 repeated_block  one block of a card so many times, as a network of its own
 calibration     the constants of a training stack from measured steps, by simulating them
 measured_rows   measured runs from a CSV
-simulated_grid  grids simulated
 ranking         grids in the order of their bounds, simulated until nothing that is left can be among the best
 """

@@ -33,12 +33,9 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.schedules import round_length
 from simulator.network.topologies import take
-from simulator.plan import OPTIMIZERS, Plan
+from simulator.plan import OPTIMIZERS
 from simulator.sweep.bounds import ROUNDING, Bound
 from simulator.workload import Layer, Profile
-
-BlockSplit = tuple[TrainingGrid, int]
-"""How a micro-batch is split, as a grid of the devices that share it, and the kind of block."""
 
 
 class GridBounds:
@@ -46,7 +43,7 @@ class GridBounds:
 
     def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
         self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
-        self._passes: dict[tuple[BlockSplit, bool], PassSeconds] = {}
+        self._passes: dict[tuple[TrainingGrid, int, bool], PassSeconds] = {}
         self._blocks: dict[tuple[int, str], list[list[int]]] = {}
         self._repeated: dict[int, Profile] = {}
 
@@ -197,38 +194,21 @@ class GridBounds:
 
     def _of_passes(self, grid: TrainingGrid, kind: int, simulated: bool) -> PassSeconds:
         """By what a pass depends on: how a micro-batch is split, and whether it is computed again."""
-        split = self._split(grid, kind)
-        if (split, simulated) not in self._passes:
-            self._passes[split, simulated] = (
-                self._simulated_passes(split) if simulated else self._computed_passes(split)
-            )
-        return self._passes[split, simulated]
-
-    def _split(self, grid: TrainingGrid, kind: int) -> BlockSplit:
         expert = grid.expert if any(layer.routing for layer in self._layers_of[self._first_of_kind[kind]]) else 1
         data = max(1, expert // grid.expert_parts)
         alone = replace(
             grid, pipeline=1, data=data, accumulation=1, zero_stage=0, chunks=1, layout="", shard_group=0, expert=expert
         )
-        return alone, kind
-
-    def _simulated_passes(self, split: BlockSplit) -> PassSeconds:
-        computed = self._passes.get((split, False)) or self._computed_passes(split)
-        return simulated_passes(computed, *self._plan_of(split), self._silent.runtime)
-
-    def _computed_passes(self, split: BlockSplit) -> PassSeconds:
-        profile, _, plan = self._plan_of(split)
-        return computed_passes(profile, plan, whole=split[0].recomputation == "full")
-
-    def _plan_of(self, split: BlockSplit) -> tuple[Profile, Cluster, Plan]:
-        """A few blocks of a kind on as many devices as share a micro-batch."""
-        grid, kind = split
-        if kind not in self._repeated:  # one profile for all grids, with which what plans cost is kept
-            self._repeated[kind] = repeated_block(self._profile, self._first_of_kind[kind], FEW)
-        profile, cluster = self._repeated[kind], take(self._cluster, grid.devices)
-        return profile, cluster, grid_plan(grid, profile, cluster, self._silent)
-
-    @cached_property
-    def _silent(self) -> TrainingStack:
-        """The stack where nothing is launched."""
-        return replace(self._stack, runtime=replace(self._stack.runtime, **NO_LAUNCHES))
+        key = alone, kind, simulated
+        if key not in self._passes:
+            if kind not in self._repeated:  # one profile for all grids, with which what plans cost is kept
+                self._repeated[kind] = repeated_block(self._profile, self._first_of_kind[kind], FEW)
+            profile, cluster = self._repeated[kind], take(self._cluster, alone.devices)
+            stack = replace(self._stack, runtime=replace(self._stack.runtime, **NO_LAUNCHES))
+            plan = grid_plan(alone, profile, cluster, stack)
+            self._passes[key] = (
+                simulated_passes(self._of_passes(grid, kind, False), profile, cluster, plan, stack.runtime)
+                if simulated
+                else computed_passes(profile, plan, whole=alone.recomputation == "full")
+            )
+        return self._passes[key]

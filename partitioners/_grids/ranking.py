@@ -10,9 +10,9 @@ from partitioners import StrategyChoice, choices
 from partitioners._choice_search import ChoiceSearch, Simulated
 from partitioners._grid_choices import recomputing_more
 from partitioners._grids.grid_bounds import GridBounds
-from partitioners._grids.simulated_grid import GridSimulations, SimulatedGrid
 from simulator.cluster import Cluster
 from simulator.errors import InputError, require
+from simulator.language_models.accelerators import accelerator
 from simulator.language_models.grids import STRATEGIES
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import MOST_MICROBATCH
@@ -20,8 +20,32 @@ from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.plan import OPTIMIZERS, Plan, StepSettings
 from simulator.plan_rules import MOST_MICROBATCHES
+from simulator.report.interval import StepInterval
+from simulator.report.metrics import Report
+from simulator.run import expected_interval, step_report
 from simulator.sweep.bounds import Bound
 from simulator.workload import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedGrid:
+    """A grid with the plan that it is and the report of its step."""
+
+    grid: TrainingGrid
+    plan: Plan
+    report: Report
+    interval: StepInterval
+    card: ModelCard
+    mfu: float
+    """Model FLOPs utilisation of the dense peak of all devices in bf16, recomputation not counted."""
+
+    @property
+    def runs(self) -> bool:
+        return self.report.fits
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.report.samples_per_s * self.card.sequence
 
 
 @dataclass(slots=True, kw_only=True)
@@ -80,16 +104,19 @@ def ranked_grids(
     is no candidate.
     """
     ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
-    simulations = GridSimulations(card=card, profile=profile, cluster=cluster, stack=stack)
+    peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
         if progress:
             progress(f"simulated {len(ranking.simulated)}, {len(search.queue)} may be faster")
-        done = simulations.grid(choice, plan)
-        if done.runs or recomputing_more(choice) is None:
+        report = step_report(profile, part, plan, runtime=stack.runtime)
+        if report.fits or recomputing_more(choice) is None:
+            interval = expected_interval(report, profile, part, plan, stack.runtime)
+            mfu = report.samples_per_s * profile.flops_per_sample / peak_flops_per_s
+            done = SimulatedGrid(grid=_grid(choice), plan=plan, report=report, interval=interval, card=card, mfu=mfu)
             ranking.simulated.append(done)
             show(ranking)
-        return Simulated(done.report.step_s, done.runs)
+        return Simulated(report.step_s, report.fits)
 
     def bound(choice: StrategyChoice, part: Cluster) -> Bound:
         grid, runtime = _grid(choice), stack.runtime

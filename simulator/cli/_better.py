@@ -15,7 +15,7 @@ from simulator.readers._source import source_of
 from simulator.terminal import say
 
 if TYPE_CHECKING:
-    from partitioners._grids.simulated_grid import SimulatedGrid
+    from partitioners._grids.ranking import SimulatedGrid
     from simulator.cli._started_run import PlannedRun
     from simulator.language_models.training_grid import TrainingGrid
     from simulator.plan import Plan

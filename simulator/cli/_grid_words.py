@@ -11,8 +11,7 @@ from simulator.language_models.training_grid import DEGREES
 from simulator.parameter_states import ParameterStates
 
 if TYPE_CHECKING:
-    from partitioners._grids.ranking import Ranking
-    from partitioners._grids.simulated_grid import SimulatedGrid
+    from partitioners._grids.ranking import Ranking, SimulatedGrid
     from simulator.language_models.training_grid import TrainingGrid
 
 MAY_GO = ("virtual", "bubble", "90% range", "MFU", "$/M tokens", "tok/s/GPU", "GiB", "data", "strategy", "fits")

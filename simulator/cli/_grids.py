@@ -19,8 +19,7 @@ from simulator.one_line_parser import count, option, time
 from simulator.terminal import say
 
 if TYPE_CHECKING:
-    from partitioners._grids.ranking import Ranking
-    from partitioners._grids.simulated_grid import SimulatedGrid
+    from partitioners._grids.ranking import Ranking, SimulatedGrid
     from simulator.cluster import Cluster
     from simulator.language_models.model_card import ModelCard
     from simulator.language_models.training_grid import TrainingGrid

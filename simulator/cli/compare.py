@@ -57,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    import partitioners
     from partitioners._choice_search import best_of_strategy
-    from partitioners._forked_work import ForkedWork, usable_cores
     from simulator.convergence.time_to_accuracy import cost_to_accuracy, regime_of
     from simulator.lowering.sharded_model import ShardedModel
     from simulator.run import expected_interval
@@ -79,19 +77,13 @@ def run(args: argparse.Namespace) -> int:
     done: dict[str, JudgedChoice] = {}
     reached: dict[str, CostToAccuracy] = {}
     failed: dict[str, str] = {}
-
-    def judged(name: str) -> JudgedChoice:
-        step, own = _step(name, profile, cluster, args)
-        return best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
-
-    searching = any("effort" in partitioners.options(name) for name in names)  # which tries what the others do
-    processes = 1 if searching else usable_cores()
-    with _printing.progress() as progress, ForkedWork(judged, lambda: names, processes=processes) as ahead:
+    with _printing.progress() as progress:
         for number, name in enumerate(names, start=1):
             if progress:
                 progress(f"{name}, strategy {number} of {len(names)}")
             try:
-                result = ahead(name)
+                step, own = _step(name, profile, cluster, args)
+                result = best_of_strategy(name, profile, cluster, step, own, seed=args.seed, zero=args.zero)
                 if curves is not None:
                     regime, speed = regime_of(ShardedModel(profile, result.plan)), result.report.samples_per_s
                     reached[name] = cost_to_accuracy(curves, args.to_accuracy, regime, cluster, speed)
