@@ -41,7 +41,7 @@ lint: $(VENV)/installed-for-test
 
 # What README.md and docs/*.md paste, made anew; PASTED=--slow for what takes minutes, too.
 docs: $(VENV)/installed-for-test
-	$(BIN)/python -m benchmarks.pasted --write $(PASTED)
+	$(BIN)/python -m benchmarks.pages.pasted --write $(PASTED)
 
 # The documentation as a site in out/site, which needs no server: open out/site/index.html.
 site: $(VENV)/installed
@@ -49,7 +49,6 @@ site: $(VENV)/installed
 	$(BIN)/mkdocs build
 
 bench: $(VENV)/installed
-	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python -m benchmarks.speed
 
 bench-screens: $(VENV)/installed-for-test
@@ -57,12 +56,12 @@ bench-screens: $(VENV)/installed-for-test
 
 # 20,000 damaged files of a seed drawn anew, which is printed; a tenth of an hour.
 fuzz: $(VENV)/installed-for-test
-	$(BIN)/python -m benchmarks.fuzz 20000
+	$(BIN)/python -m benchmarks.robustness.fuzz 20000
 
 # Deliberate faults in a copy, and how many the tests notice: those listed, and 300 drawn by rules (some hours).
 mutants: $(VENV)/installed-for-test
-	$(BIN)/python -m benchmarks.mutants
-	$(BIN)/python -m benchmarks.mutants --drawn 300
+	$(BIN)/python -m benchmarks.robustness.mutants
+	$(BIN)/python -m benchmarks.robustness.mutants --drawn 300
 
 # Wheel and sdist into dist/, each installed into an empty environment of its own and tried in an empty folder.
 release: $(VENV)/created
@@ -73,7 +72,7 @@ release: $(VENV)/created
 		rm -rf out/release && mkdir -p out/release/empty \
 		&& $(PYTHON) -m venv out/release/env \
 		&& out/release/env/bin/python -m pip install -qq --disable-pip-version-check dist/shardscope-*.$$kind \
-		&& (cd out/release/empty && ../env/bin/python ../../../benchmarks/smoke.py) || exit 1; \
+		&& (cd out/release/empty && ../env/bin/python ../../../benchmarks/robustness/smoke.py) || exit 1; \
 	done
 	rm -rf out/release
 	@ls -l dist

@@ -89,7 +89,7 @@ def engine(request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def site(store: Any) -> Iterator[str]:
     """The address of a dashboard over the `store` of the test file."""
-    from benchmarks.browser import served
+    from benchmarks.pages.browser import served
 
     with served(store) as address:
         yield address
@@ -98,7 +98,7 @@ def site(store: Any) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Chromium."""
-    from benchmarks.browser import chromium
+    from benchmarks.pages.browser import chromium
 
     with chromium() as started:
         yield started

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.browser import needs_browser, settled, until
+from benchmarks.pages.browser import needs_browser, settled, until
 from simulator.files import library
 
 SCREENS = [

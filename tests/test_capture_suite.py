@@ -16,8 +16,12 @@ torch = pytest.importorskip("torch")
 
 from conftest import ROOT  # noqa: E402
 
-from benchmarks import gpu_validation  # noqa: E402
-from benchmarks.device_card import cards, command, predictions  # noqa: E402
+from benchmarks.device_card import (  # noqa: E402
+    cards,
+    command,
+    gpu_validation,
+    predictions,
+)
 from benchmarks.device_card.cards import CHANNELS, MEMORY, PIPELINE, STEP, Card, Check, stage_names  # noqa: E402
 from benchmarks.device_card.command import main  # noqa: E402
 from benchmarks.device_card.stream_pipeline import SharedPipeline  # noqa: E402

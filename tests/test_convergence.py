@@ -11,7 +11,7 @@ import pytest
 from plans import planned
 from small_networks import chain, switched
 
-from benchmarks.convergence_plots import accuracy_curve
+from benchmarks.studies.convergence_plots import accuracy_curve
 from simulator.convergence.curve_files import read_curves
 from simulator.convergence.curves import Curves, Interval, Regime, Trial
 from simulator.convergence.noise_scale import GradientNoise, efficiency, estimated, fitted, over_training

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from dashboard_screens import SCREENS, open_files, opened, state
 
-from benchmarks.browser import settled, shot, until, violations
+from benchmarks.pages.browser import settled, shot, until, violations
 from dashboard.state.store import Store, bundled
 
 pytestmark = SCREENS

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from dashboard_screens import SCREENS, changed, choose, kpi, open_files, opened, state
 
-from benchmarks.browser import settled, shot, until, violations
+from benchmarks.pages.browser import settled, shot, until, violations
 from benchmarks.screens.budgets import sized
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dashboard_screens import SCREENS, choose, open_files, state
 
-from benchmarks.browser import settled, shot, until, violations
+from benchmarks.pages.browser import settled, shot, until, violations
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.validations import at_hand

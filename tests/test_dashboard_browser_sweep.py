@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dashboard_screens import SCREENS
 
-from benchmarks.browser import shot, until, violations
+from benchmarks.pages.browser import shot, until, violations
 from dashboard.state.scenarios import shipped_scenarios
 from dashboard.state.store import Store, bundled
 from dashboard.state.sweeps import configuration_of

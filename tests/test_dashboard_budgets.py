@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.browser import needs_browser
+from benchmarks.pages.browser import needs_browser
 from dashboard.state.store import Store, bundled
 from simulator.files import library
 

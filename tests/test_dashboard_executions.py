@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from small_networks import branches
 
-from benchmarks.mutations import mutated_bytes
+from benchmarks.robustness.mutations import mutated_bytes
 from dashboard.app import create_app
 from dashboard.figures.span_columns import encode
 from dashboard.state import uploads

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from dashboard_screens import open_files
 
-from benchmarks.browser import needs_browser, shot, until, violations
+from benchmarks.pages.browser import needs_browser, shot, until, violations
 from benchmarks.screens.budgets import kept
 from dashboard.pages._explore_step import MORE_PATIENCE_S
 from dashboard.state.configuration import Configuration

@@ -17,7 +17,7 @@ from tiny_networks import profile_of
 from torch import Tensor, nn
 from training import descend, in_threads
 
-from benchmarks.whole_parameters import whole_parameters
+from benchmarks.studies.whole_parameters import whole_parameters
 from traces.runs.executor.run_setup import Script
 from traces.runs.executor.worker import Worker
 from traces.zoo.networks import Network

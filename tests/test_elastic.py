@@ -14,8 +14,8 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 
 import torch
 
-from benchmarks.rehearsal import Rehearsal, predicted, rehearsal, table
-from benchmarks.rehearsed_changes import RehearsedChange, rehearsed_change
+from benchmarks.studies.rehearsal import Rehearsal, predicted, rehearsal, table
+from benchmarks.studies.rehearsed_changes import RehearsedChange, rehearsed_change
 from simulator.curve import Curve
 from simulator.elastic.reconfiguration import Overheads, Reconfiguration, read_overheads
 from simulator.files import read_profile, write_yaml

@@ -21,7 +21,7 @@ from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, UNTIED, profile_of
 from training import assert_equal_training, made, script_of, sharded
 
-from benchmarks.whole_parameters import whole_parameters
+from benchmarks.studies.whole_parameters import whole_parameters
 from simulator.errors import InputError
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation

@@ -21,7 +21,7 @@ from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, profile_of
 from torch import Tensor
 from training import CLUSTER, alone, made, random_plan, script_of, sharded
 
-from benchmarks.whole_parameters import whole_parameters
+from benchmarks.studies.whole_parameters import whole_parameters
 from simulator import cli, files
 from simulator.errors import InputError
 from simulator.network.catalogue import write_cluster

@@ -12,8 +12,8 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 from plans import planned
 from torch import nn
 
-from benchmarks.field_cases import SEED, field
-from benchmarks.random_networks import drawn, network_name
+from benchmarks.machines.field_cases import SEED, field
+from benchmarks.machines.random_networks import drawn, network_name
 from simulator import files
 from simulator.cli.validate import make_plan
 from simulator.errors import InputError
@@ -75,7 +75,7 @@ def test_four_networks_in_a_row_are_of_four_kinds_and_can_be_traced(seed: int) -
 
 def test_a_network_that_is_none_is_refused() -> None:
     with pytest.raises(InputError, match="has no attribute 'NETWORK_X'"):
-        load("benchmarks.random_networks:NETWORK_X")
+        load("benchmarks.machines.random_networks:NETWORK_X")
 
 
 @pytest.mark.parametrize("share", [0.3, 0.65])

@@ -98,7 +98,7 @@ def test_a_good_file_reads_defaults(profile_file: Path, tmp_path: Path) -> None:
 
 def test_published_overheads_held_out(shared_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """PipeDream's figure 1: calibrated on VGG-16 alone, AlexNet and ResNet-50 are met within 8 % of the step."""
-    from benchmarks import holdout
+    from benchmarks.networks import holdout
 
     monkeypatch.setenv("SHARDSCOPE_DATA", str(shared_data))
     rows = list(holdout.rows())

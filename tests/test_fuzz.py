@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fuzz import _dumped, fuzz, tried
-from benchmarks.fuzz_formats import FuzzedFormat, formats
+from benchmarks.robustness.fuzz import _dumped, fuzz, tried
+from benchmarks.robustness.fuzz_formats import FuzzedFormat, formats
 
 SEED, MUTATIONS = 1, 300
 

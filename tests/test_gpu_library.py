@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu_library import NOTICES, SHIPPED, build, notices
+from benchmarks.library.gpu_library import NOTICES, SHIPPED, build, notices
 from simulator.files import read_profile, write_profile
 
 

@@ -1,4 +1,4 @@
-"""How benchmarks.hypergraph_steps counts cases and names what a plan needs."""
+"""How benchmarks.studies.hypergraph_steps counts cases and names what a plan needs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from benchmarks import hypergraph_steps
-from benchmarks.hypergraph_steps import PRICES_US, JudgedCase, SearchCase, cases, form, rows
+from benchmarks.studies import hypergraph_steps
+from benchmarks.studies.hypergraph_steps import PRICES_US, JudgedCase, SearchCase, cases, form, rows
 from simulator.plan import Plan, Sharding
 
 

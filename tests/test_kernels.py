@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.operators import operator_tables
+from benchmarks.library.operators import operator_tables
 from partitioners import make_plan
 from simulator.cluster import Device
 from simulator.errors import InputError, UnknownNameError
@@ -283,7 +283,7 @@ def test_the_form_of_a_gpu_tells_its_sheet(kind: str, expected: str) -> None:
 
 
 def test_tables_of_measured_kernels(shared_data: Path) -> None:
-    """By table: (median of predicted over measured, mean error of shapes), which benchmarks.operators prints."""
+    """By table: (median of predicted over measured, mean error of shapes), as benchmarks.library.operators prints."""
     for each in operator_tables():
         ours, one_share = each.errors
         assert abs(each.bias) < 0.22 and ours < 0.2, each.name

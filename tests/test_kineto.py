@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.drawn_traces import TINY, Drawing, drawn
-from benchmarks.kineto_capture import recorded
+from benchmarks.machines.kineto_capture import recorded
+from benchmarks.robustness.drawn_traces import TINY, Drawing, drawn
 from simulator.errors import InputError
 from traces.capture.command import capture
 from traces.imports import _kineto
@@ -282,7 +282,7 @@ def test_a_foreign_model_takes_its_input_shape_from_the_trace(tmp_path: Path) ->
 
 
 def test_a_recorded_trace_has_the_layers_of_capture(tmp_path: Path) -> None:
-    """How closely their times agree is printed by `python -m benchmarks.kineto_capture`, on a calm machine."""
+    """How closely their times agree is printed by `python -m benchmarks.machines.kineto_capture`, on a calm machine."""
     path = recorded(ZOO["vgg_small"], 4, tmp_path / "t.json", 2)
     imported = read([path], ImportOptions(model="vgg_small", force=True))
     captured = capture("vgg_small", 4, repeats=1, warmup=1, fractions=())

@@ -46,7 +46,7 @@ def test_an_imported_profile_says_whose_it_is(name: str) -> None:
     profile = read_profile(name)
     assert profile.source.partition("https://")[2] and profile.attribution.startswith("Copyright (c) ")
     assert profile.licence == "MIT"
-    assert profile.command.startswith(("shardscope import ", f"python -m benchmarks.gpu_library {name}  # of "))
+    assert profile.command.startswith(("shardscope import ", f"python -m benchmarks.library.gpu_library {name}  # of "))
     assert profile.device and profile.notes and profile.dtype in ("float32", "tf32", "float16")
     if profile.step_s is not None:
         assert profile.layers_to_step == pytest.approx(profile.layers_s / profile.step_s, rel=1e-4)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.iopddl import ContestInstance, Contraction
+from benchmarks.studies.iopddl import ContestInstance, Contraction
 from partitioners._layerwise import limited
 from partitioners._layerwise.elimination import least_sum
 from partitioners._layerwise.limited import LimitedSearch, Prices

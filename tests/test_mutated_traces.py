@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 
-from benchmarks import mutated_traces
-from benchmarks.mutated_traces import SoundFiles, attempt, judged, sound_files
+from benchmarks.robustness import mutated_traces
+from benchmarks.robustness.mutated_traces import SoundFiles, attempt, judged, sound_files
 from traces.imports._registry import formats
 
 SOUND = {f"{sound.format} {sound.read[0]}": sound for sound in sound_files() if sound.weight >= 1}

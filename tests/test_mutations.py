@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from benchmarks.drawn_faults import changes
-from benchmarks.mutants import ROOT, Fault, drawn_faults, read_faults
-from benchmarks.mutations import NODE_CHANGES, mutated_bytes, mutated_json, mutated_table, mutated_text
+from benchmarks.robustness.drawn_faults import changes
+from benchmarks.robustness.mutants import ROOT, Fault, drawn_faults, read_faults
+from benchmarks.robustness.mutations import NODE_CHANGES, mutated_bytes, mutated_json, mutated_table, mutated_text
 
 VALUE = {"layers": [{"name": "a", "seconds": 0.5}, {"name": "b", "seconds": 2, "of": [1, 2]}], "batch": 8, "on": True}
 TABLE = "name,seconds,bytes\na,0.5,4\nb,2,8\n"

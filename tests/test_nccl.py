@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from benchmarks.holdout import left_out_errors, two_parameter_errors
+from benchmarks.networks.holdout import left_out_errors, two_parameter_errors
 from simulator.curve import Curve
 from simulator.errors import InputError, UnknownNameError
 from traces.imports._imported import ImportOptions

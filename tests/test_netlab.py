@@ -17,7 +17,7 @@ from tori import ring
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
-from benchmarks import cpu_throttle
+from benchmarks.studies import cpu_throttle
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
 from simulator.network.topologies import Wire, flat_switch, two_tier

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from benchmarks.pasted import PAGES, PastedBlock, PastedCommand, blocks, differences, elided, rerun, rewritten
+from benchmarks.pages.pasted import PAGES, PastedBlock, PastedCommand, blocks, differences, elided, rerun, rewritten
 from simulator import cli, files
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -27,9 +27,9 @@ MEASURE = re.compile(r"\| *[-+]?\d[\d.,]* ?(?:s|ms|us|%|x|[KMG]i?B)\b")
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if not block.barrier], ids=lambda b: b.name)
 def test_pages_say_what_the_program_says(block: PastedBlock) -> None:
-    """Within benchmarks.pasted.TOLERANCE; `python -m benchmarks.pasted --write` brings a page up to date."""
+    """Within TOLERANCE; `python -m benchmarks.pages.pasted --write` brings a page up to date."""
     for old, new in zip(block.commands, rerun(block), strict=True):
-        assert not differences(old.lines, new.lines), "python -m benchmarks.pasted --write brings the page up to date"
+        assert not differences(old.lines, new.lines), "benchmarks.pages.pasted --write brings the page up to date"
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.barrier], ids=lambda b: b.name)
@@ -66,7 +66,8 @@ def test_no_measured_table_stands_without_its_command(page: Path) -> None:
 
 def test_imported_profiles_are_as_listed() -> None:
     """docs/profiles.md names every imported profile, its batch and its ratio of layers to step."""
-    page = (ROOT / "docs" / "profiles.md").read_text().partition("<!-- output: python -m benchmarks.typical_scaling")[0]
+    page = (ROOT / "docs" / "profiles.md").read_text()
+    page = page.partition("<!-- output: python -m benchmarks.library.typical_scaling")[0]
     rows = re.findall(r"^\| (\w+_\w+) \|.*", page, re.MULTILINE)
     profiles = {name: files.read_profile(name) for name in files.library()}
     assert sorted(rows) == sorted(name for name, profile in profiles.items() if not profile.date)
@@ -116,7 +117,8 @@ def test_a_page_is_written_and_then_up_to_date(tmp_path: Path) -> None:
     """Both forms of a block, two commands in a fence, a barrier; what stands around them is kept."""
     page = tmp_path / "page.md"
     text = "# A\n```console\n$ shardscope pareto x    # why\n$ shardscope best x\nold\n```\nB\n"
-    text += "<!-- slow: an hour -->\n<!-- output: python -m benchmarks.unequal -->\nold\nolder\n<!-- end -->\nC\n"
+    text += "<!-- slow: an hour -->\n<!-- output: python -m benchmarks.studies.unequal -->\n"
+    text += "old\nolder\n<!-- end -->\nC\n"
     page.write_text(text)
     fence, comment = blocks(page)
     assert [each.lines for each in fence.commands] == [(), ("old",)] and fence.commands[0].argv[-1] == "x"

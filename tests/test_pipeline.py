@@ -17,7 +17,7 @@ from plans import planned
 from random_inputs import clusters, profiles
 from small_networks import BATCH, branches, chain, layer, network, switched
 
-from benchmarks.contiguous import pipedream_costs
+from benchmarks.studies.contiguous import pipedream_costs
 from partitioners._stages.contiguous import best_stages, contiguous_stages, stage_values, stages_of_counts
 from partitioners._stages.stage_costs import crossing_bytes, measured_costs
 from simulator.cluster import Cluster

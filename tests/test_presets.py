@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.collective_times import CONSTANTS, p3_16xlarge
-from benchmarks.link_shares import SHARES
+from benchmarks.networks.collective_times import CONSTANTS, p3_16xlarge
+from benchmarks.networks.link_shares import SHARES
 from simulator import cli
 from simulator.cluster import AchievedShare, Cluster
 from simulator.errors import InputError, UnknownNameError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.placements import PUBLISHED_MS, optimum_ms, read
+from benchmarks.studies.placements import PUBLISHED_MS, optimum_ms, read
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED_MS))

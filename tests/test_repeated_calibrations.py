@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
-from benchmarks.repeated_calibrations import agreement, stated_ranges
+from benchmarks.machines.repeated_calibrations import agreement, stated_ranges
 from simulator.network.catalogue import read_cluster, write_cluster
 from simulator.runtime import Runtime
 from traces.calibrate.command import _notes

@@ -15,7 +15,7 @@ import pytest
 from counted_volume import communication_volume
 from test_closed_forms import star
 
-from benchmarks.sharding_cases import GROUPS
+from benchmarks.studies.sharding_cases import GROUPS
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.parameter_states import ParameterStates
 from simulator.plan import EXCHANGES, Plan, Sharding, Synchronisation

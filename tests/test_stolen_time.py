@@ -13,7 +13,7 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 from test_calibrate import PAIR, line, measurement
 from test_validate import made, outcome
 
-from benchmarks import validation as tables
+from benchmarks.machines import validation as tables
 from simulator.timeline import Timeline
 from traces.calibrate.links import apply
 from traces.capture.machine_settings import StolenTime, largest, stolen_words

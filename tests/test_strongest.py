@@ -17,7 +17,7 @@ from random_inputs import clusters, profiles
 from small_networks import layer, network
 from test_closed_forms import chain, star
 
-from benchmarks import never_slower
+from benchmarks.robustness import never_slower
 from partitioners import make_plan
 from partitioners._judge.judge import Judge
 from partitioners._search.annealing import with_microbatches
@@ -64,8 +64,8 @@ def judged_s(strategy: str, profile: Profile, cluster: Cluster, **own: Any) -> f
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(("data", "fsdp", "megatron", "model", "owt", "pipeline")))
 def test_more_devices_links_or_memory_are_never_slower(seed: int, strategy: str) -> None:
-    """As `benchmarks.never_slower` draws pairs: schedules, micro-batches, memory limits. A cut made for less memory may
-    by chance simulate a little faster than that of the best pace; thousands of pairs say how often."""
+    """As `benchmarks.robustness.never_slower` draws pairs: schedules, micro-batches, memory limits. A cut made for less
+    memory may by chance simulate a little faster than that of the best pace; thousands of pairs say how often."""
     profiles = ("alexnet", "vgg_small", "vgg16_v100", "resnet_small")
     what, less, more = never_slower.random_pair(Random(seed), profiles, (strategy,))
     share = never_slower.longer(less, more)

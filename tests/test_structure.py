@@ -1,4 +1,4 @@
-"""benchmarks.structure counts rooms, floors, arrows and names rightly."""
+"""benchmarks.pages.structure counts rooms, floors, arrows and names rightly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.structure import (
+from benchmarks.pages.structure import (
     assignments,
     comments,
     described,

@@ -1,4 +1,4 @@
-"""Closed forms for what deliberate faults once got past the suite with (benchmarks/faults.txt): each by hand."""
+"""Closed forms for what deliberate faults once got past the suite with (robustness/faults.txt): each by hand."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import pytest
 from command_line import shardscope
 from small_networks import chain
 
-from benchmarks.mutations import mutated_bytes
+from benchmarks.robustness.mutations import mutated_bytes
 from simulator import files
 from simulator.sweep.results_table import FILE
 

@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
-from benchmarks import cpu_throttle
-from benchmarks.balanced_shares import MeasuredShares, fitted
+from benchmarks.studies import cpu_throttle
+from benchmarks.studies.balanced_shares import MeasuredShares, fitted
 from simulator.lowering.costs.sample_shares import split_by_time
 
 REASON = cpu_throttle.available()

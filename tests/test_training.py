@@ -18,9 +18,9 @@ from tiny_networks import profile_of
 from torch import Tensor
 from training import descend, in_threads
 
-from benchmarks.demonstrated import DemonstratedPlan
-from benchmarks.plan_training import PlanTraining, train_plan
-from benchmarks.whole_parameters import whole_parameters
+from benchmarks.studies.demonstrated import DemonstratedPlan
+from benchmarks.studies.plan_training import PlanTraining, train_plan
+from benchmarks.studies.whole_parameters import whole_parameters
 from simulator.convergence.curves import Regime, Trial
 from simulator.plan import Synchronisation
 from traces.convergence import datasets

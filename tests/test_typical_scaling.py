@@ -156,7 +156,7 @@ def test_the_command_line_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_table_is_what_its_command_makes() -> None:
     """And networks that it was not made of are predicted better than in proportion."""
-    typical_scaling = pytest.importorskip("benchmarks.typical_scaling")
+    typical_scaling = pytest.importorskip("benchmarks.library.typical_scaling")
     try:
         profiles = typical_scaling.measured_profiles()
     except (FileNotFoundError, InputError) as error:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from small_networks import chain, switched
 
-from benchmarks.fuzz import _dumped
-from benchmarks.fuzz_formats import formats
+from benchmarks.robustness.fuzz import _dumped
+from benchmarks.robustness.fuzz_formats import formats
 from simulator import cli
 from simulator.curve import Curve
 from simulator.engine.noise import Noise

@@ -18,7 +18,7 @@ from tiny_networks import BATCH, MIXED, profile_of
 from torch import Tensor, nn
 
 import partitioners
-from benchmarks.whole_parameters import whole_parameters
+from benchmarks.studies.whole_parameters import whole_parameters
 from simulator.cluster import Cluster
 from simulator.plan import Plan, Sharding
 from traces.capture.fx_steps import Trained

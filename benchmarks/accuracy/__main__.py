@@ -14,13 +14,13 @@ import json
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
+from benchmarks import ROOT
 from benchmarks.accuracy._bands import evidence, with_intervals
 from benchmarks.accuracy._source import Source, unpacked
 from benchmarks.accuracy._steps import Figures
-from benchmarks.published import table
+from benchmarks.pages.published import table
 from simulator.files import write_text_atomic
 from simulator.report.evidence import WORDS
 
@@ -48,7 +48,6 @@ SOURCES = (
 )
 SLOW = ("megatron_a100", "bloom")
 """Sources that take minutes."""
-ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE, PACKED = ROOT / "docs" / "accuracy.md", ROOT / "dashboard" / "published.json"
 EVIDENCE_FILE = ROOT / "simulator" / "report" / "evidence.json"
 GROWTH, LEAST = 1.2, 0.002
@@ -68,7 +67,7 @@ EVIDENCE = """## What a prediction stands on
 Every command prints the kind of its prediction and an interval for it. *Held* is the share of steps inside the
 intervals that all *other* sources give them, and the median of their high over low."""
 MARK = "<!-- slow: it needs the published measurements -->\n<!-- output: python -m benchmarks.accuracy -->"
-"""How the page says what makes it (`benchmarks.pasted`)."""
+"""How the page says what makes it (`benchmarks.pages.pasted`)."""
 
 
 def source(name: str) -> Source:

@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from benchmarks.accuracy._steps import Figures, PredictedStep
-from benchmarks.published import table
+from benchmarks.pages.published import table
 
 LINE = 120
 """Characters of a line of the page."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
-from benchmarks.published import shared_data
+from benchmarks.pages.published import shared_data
 from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 

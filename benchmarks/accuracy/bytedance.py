@@ -16,7 +16,7 @@ from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep, mean_error, worst_error
 from benchmarks.artefacts._job_operations import Operation
 from benchmarks.artefacts.bytedance import AFTER_BACKWARD, OPTIMIZER, RecordedJob, read_job
-from benchmarks.published import shared_data, table
+from benchmarks.pages.published import shared_data, table
 from simulator.engine import simulate
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import partitioners
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep
-from benchmarks.published import shared_data, table
+from benchmarks.pages.published import shared_data, table
 from simulator.files import read_profile
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.network.catalogue import read_cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep
-from benchmarks.published import shared_data
+from benchmarks.pages.published import shared_data
 from partitioners._grids.grid_plan import grid_plan, simulate_options
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import modelled_profile

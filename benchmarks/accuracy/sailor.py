@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.accuracy._plans import prediction
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep, mean_error
-from benchmarks.published import shared_data
+from benchmarks.pages.published import shared_data
 from simulator.cluster import Cluster
 from simulator.curve import Curve
 from simulator.files import read_profile

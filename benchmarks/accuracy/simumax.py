@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
-from benchmarks.published import GIB, shared_data
+from benchmarks.pages.published import GIB, shared_data
 from simulator.language_models.card_files import read_card
 from simulator.language_models.training_grid import TrainingGrid
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.accuracy.__main__ import PACKED
-from benchmarks.published import table
+from benchmarks.pages.published import table
 
 HEADS = ("measured by others", "steps", "refused", "median error", "bias", "worst", "in interval")
 

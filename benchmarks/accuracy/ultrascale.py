@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from benchmarks.accuracy._grids import PublishedRun, all_predicted
 from benchmarks.accuracy._source import Source
 from benchmarks.accuracy._steps import PredictedStep
-from benchmarks.language_models import published_runs, usable_rows
-from benchmarks.published import shared_data, table
+from benchmarks.library.language_models import published_runs, usable_rows
+from benchmarks.pages.published import shared_data, table
 from partitioners._grids.measured_rows import read_rows
 
 EVERY, EVERY_FAILED = 6, 12

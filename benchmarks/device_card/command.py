@@ -2,7 +2,8 @@
 
 Needs torch and the standard library; takes torchvision's networks where it is installed, the zoo's otherwise, and
 every profile says which. Predictions need the simulator's packages too (numpy, networkx, simpy, pydantic); without
-them they are left out, and `python -m benchmarks.gpu_validation DIR` makes them from the same profiles elsewhere.
+them they are left out, and `python -m benchmarks.device_card.gpu_validation DIR` makes them from the same profiles
+elsewhere.
 
     DIR/profiles/MODEL-DTYPE.json   a profile, as `traces.capture.command` makes it
     DIR/cards/MODEL-DTYPE.json      its predictions, written first, and then what was measured of each

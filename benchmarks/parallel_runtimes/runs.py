@@ -5,7 +5,8 @@
     once       captures on all cores, calibrated labs, what each runtime adds to a step on one rank    FOLDER
     each run   predicted from those alone, then made in a lab of its own
 
-Networks are drawn (benchmarks/random_networks.py); collectives block, as they do over gloo on a CPU. Needs root.
+Networks are drawn (benchmarks/machines/random_networks.py); collectives block, as they do over gloo on a CPU.
+Needs root.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Any
 
 import torch.distributed as dist
 
+from benchmarks.machines.random_networks import network_name
 from benchmarks.parallel_runtimes.blocking import blocking
 from benchmarks.parallel_runtimes.fsdp import FsdpSettings, run_fsdp, shard
 from benchmarks.parallel_runtimes.network_blocks import block_names
 from benchmarks.parallel_runtimes.parallel_plans import fsdp_plan, tensor_plan
 from benchmarks.parallel_runtimes.tensor_parallel import run_tensor_parallel, split_layers, transformer_splits
-from benchmarks.random_networks import network_name
 from simulator import files
 from simulator.cluster import Cluster
 from simulator.engine import simulate

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from urllib.request import Request, urlopen
 
-from benchmarks.browser import chromium, served, until
+from benchmarks.pages.browser import chromium, served, until
 from benchmarks.screens.budgets import Budget, kept, measured, opened
 from dashboard.frame.controls import CONTROLS
 from dashboard.state.configuration import Configuration

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.browser import chromium, served, settled, until
+from benchmarks.pages.browser import chromium, served, settled, until
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.units import parse_time

@@ -21,7 +21,7 @@ SHIPPED = Path(__file__).resolve().parent.parent / "validation.json"
 """The home suite, its runs as sums."""
 FIELD = SHIPPED.with_name("field.zip")
 """A field suite with every run's tasks, which
-`python -m benchmarks.validation --pack` makes of a validation's folder."""
+`python -m benchmarks.machines.validation --pack` makes of a validation's folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ Half of the samples take more than half of the time: kernels are launched, weigh
 leaves a device partly idle. Measured profiles show that the excess is a *fixed cost*, nearly the same number of
 seconds whatever part is taken: a fraction f of a layer that takes t takes f t + (1 - f) c, with c at most t. From layer
 to layer c grows slower than t, as a power of it. A FixedCost holds that power by class of device, direction and family
-of layers, and between which multiples of it nine tenths of the measurements lie. `python -m benchmarks.typical_scaling`
-makes typical_scaling.json; docs/profiles.md says how well it predicts networks that it was not made of.
+of layers, and between which multiples of it nine tenths of the measurements lie. `python -m
+benchmarks.library.typical_scaling` makes typical_scaling.json;
+docs/profiles.md says how well it predicts networks that it was not made of.
 """
 
 from __future__ import annotations
