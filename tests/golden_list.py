@@ -121,6 +121,7 @@ PIPELINES = [
     case("pipedream-2bw", "vgg16", SWITCH, pipeline("pipedream-2bw")),
     case("interleaved", "resnet50", SWITCH, pipeline("interleaved", chunks=2)),
     case("interleaved by three", "vgg16", {**SWITCH, "devices": 2}, pipeline("interleaved", chunks=3)),
+    case("combined-1f1b", "resnet50", {**SWITCH, "devices": 2}, pipeline("combined-1f1b", chunks=2)),
     case("zero-bubble", "vgg16", SWITCH, pipeline("zero-bubble")),
     case("zero-bubble in chunks", "resnet50", {**SWITCH, "devices": 2}, pipeline("zero-bubble", chunks=2)),
     *(case(name, "vgg16", {**SWITCH, "devices": 2}, down_and_up(name)) for name in ("zb-v", "v-half", "v-min")),

@@ -33,7 +33,7 @@ def recipe(row: dict[str, str]) -> tuple[ModelCard, TrainingGrid]:
         data=data, tensor=tensor, pipeline=pipeline, context=context, chunks=number["chunks"], expert=expert,
         expert_tensor=1 if expert > 1 and tensor > 1 else 0, zero_stage=number["zero_stage"],
         microbatch=number["microbatch"], accumulation=number["batch"] // (data * number["microbatch"]),
-        recomputation=row["recomputation"], layout=row["layout"],
+        recomputation=row["recomputation"], layout=row["layout"], schedule=row.get("schedule", ""),
     )  # fmt: skip
     return replace(card, layers=blocks or card.layers), grid
 

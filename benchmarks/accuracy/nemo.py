@@ -2,8 +2,9 @@
 
 `nemo_runs.csv` has them: NVIDIA NeMo 24.07, docs/source/performance/performance_summary.md, commit 070a0bb, and
 NVIDIA-NeMo Megatron-Bridge, docs/performance-summary.md of 25.11, commit 00b7660, and of 26.02 to 26.08 with the page's
-archive, commit 067f987, Apache-2.0; layouts, recomputation and dispatchers as its recipes of the same releases have
-them (scripts/performance/configs, src/megatron/bridge/perf_recipes).
+archive, commit 067f987, Apache-2.0; schedules, layouts, recomputation and dispatchers as its recipes of the same
+releases have them (scripts/performance/configs, src/megatron/bridge/perf_recipes); DeepSeek-V3's plan on B200 of
+26.04.01 is one of 26.06's.
 """
 
 from __future__ import annotations

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape, grid_of, recomputed_otherwise
+from simulator.exports.plan_shape import COMBINED, PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
 from simulator.workload import DTYPE_BYTES, Profile
+
+SCHEDULES = ("1f1b", "interleaved", COMBINED)
 
 
 def check(plan: Plan, shape: PlanShape) -> None:
     """Raise InputError where replicas differ, the schedule is not Megatron's or its FSDP would not shard experts."""
     if len(set(shape.shares)) > 1:
         raise InputError(f"plan: replicas have {', '.join(map(str, shape.shares))} samples, and Megatron's as many")
-    if len(shape.stages) > 1 and plan.schedule not in ("1f1b", "interleaved"):
-        raise InputError(f"plan: schedule {plan.schedule!r} is none of Megatron's: 1f1b, interleaved")
+    if len(shape.stages) > 1 and plan.schedule not in SCHEDULES:
+        raise InputError(f"plan: schedule {plan.schedule!r} is none of Megatron's: {', '.join(SCHEDULES)}")
     _require_dense(plan.states.stage, shape.expert)
 
 
@@ -28,6 +30,14 @@ def _require_dense(zero_stage: int, expert: int) -> None:
             f"zero_stage is {zero_stage} with experts on {expert} devices: its FSDP shards dense "
             f"blocks; take zero_stage 1 or torchtitan"
         )
+
+
+def _require_joinable(grid: TrainingGrid) -> None:
+    """Raise InputError where Megatron-LM asserts what combined 1F1B lacks (`TransformerConfig.__post_init__`)."""
+    if grid.schedule == COMBINED:
+        spread = grid.expert > 1 and (grid.pipeline == 1 or grid.chunks > 1)
+        rule = "experts on several devices, in a pipeline virtual stages, and no recomputation of whole blocks"
+        require(spread and grid.recomputation != "full", "schedule", COMBINED, f"Megatron-LM needs {rule} for it")
 
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
@@ -47,6 +57,7 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
     """The script, which begins with `torchrun`, as of `launch`."""
     grid = grid_of(profile, plan, shape)
+    _require_joinable(grid)
     arguments = [*_spread(grid, sums=plan.synchronisation.overlap)]
     if shape.card:
         launch = Launch(card=shape.card, grid=grid, blocks=shape.blocks if shape.whole_blocks else ())
@@ -81,6 +92,7 @@ def command(launch: Launch) -> str:
     if grid.recomputation == "op":
         raise InputError("recomputation is op: Megatron-LM recomputes modules or blocks; take torchtitan")
     _require_dense(grid.zero_stage, grid.expert)
+    _require_joinable(grid)
     if grid.context > 1 and card.sequence % (2 * grid.context):
         raise InputError(f"context is {grid.context}: Megatron-LM cuts {card.sequence} tokens into twice as many parts")
     lines = (*_network(launch), *_experts(launch), *_spread(grid, overlaps=launch.overlaps), *_stages(launch))
@@ -163,6 +175,7 @@ def _spread(grid: TrainingGrid, *, overlaps: bool = False, sums: bool = True) ->
     yield f"--micro-batch-size {grid.microbatch} --global-batch-size {grid.batch}"
     yield "--sequence-parallel" if grid.tensor > 1 and grid.sequence_parallel else ""
     yield "--tp-comm-overlap" if overlaps and grid.tensor > 1 and grid.sequence_parallel else ""
+    yield "--overlap-moe-expert-parallel-comm" if grid.schedule == COMBINED else ""
     yield f"--context-parallel-size {grid.context} --cp-comm-type p2p" if grid.context > 1 else ""
     if grid.replicas > 1 and (sums or grid.zero_stage >= 2):
         yield "--overlap-grad-reduce" + " --overlap-param-gather" * (grid.zero_stage > 0)

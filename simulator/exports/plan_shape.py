@@ -21,6 +21,8 @@ RECOMPUTATION = {
     "full": "whole blocks",
 }
 """What is recomputed, in words."""
+COMBINED = "combined-1f1b"
+"""The schedule that hides what experts exchange, which of these runtimes Megatron-LM alone has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ def grid_of(profile: Profile, plan: Plan, shape: PlanShape) -> TrainingGrid:
         expert_tensor=int(shape.whole_experts), zero_stage=plan.states.stage, shard_group=plan.states.group,
         sequence_parallel=shape.sequence_parallel, microbatch=plan.microbatch_size // shape.data,
         accumulation=plan.microbatches, chunks=len(shape.stages) // workers,
+        schedule=COMBINED if plan.schedule == COMBINED else "",
         recomputation=shape.recomputation if shape.recomputation in ("none", "selective") else "full",
     )  # fmt: skip
 

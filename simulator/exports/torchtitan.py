@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from simulator.errors import InputError, require
 from simulator.exports import pipelining
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import PlanShape, grid_of, recomputed_otherwise
+from simulator.exports.plan_shape import COMBINED, PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
 from simulator.workload import Profile
@@ -40,6 +40,8 @@ def check(plan: Plan, shape: PlanShape) -> None:
 
 def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     yield "torchtitan trains the models that it defines; the stages are named as this network names its modules"
+    if plan.schedule == COMBINED:
+        yield "what experts exchange is not hidden behind other micro-batches"
     if shape.tensor > 1:
         yield "which layers are split by channel is torchtitan's choice per model"
     if plan.states.stage == 1:

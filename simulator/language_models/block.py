@@ -36,6 +36,10 @@ NORMED_TRAFFIC = 10
 """Per channel of queries and keys that are normed: forward reads and writes, backward reads two and writes one."""
 BIAS_TRAFFIC = 2
 """Per output channel of a linear layer with a bias: backward sums the gradient over its tokens."""
+SCALED_BIAS_TRAFFIC = 68
+"""The same where it is an expert's, scaled for each of its tokens in fp32, expert by expert: forward the product writes
+4, the sum reads and writes 10, joining the experts' rows 8, the cast 6; backward casts take 12, a product and a sum for
+the bias 12 and for the scales 12, joining 4 (Megatron Core 0.15 to 0.19, `TEGroupedMLP._apply_bias`)."""
 ACCUMULATION_TRAFFIC = 12
 """Bytes per parameter and micro-batch: a bf16 gradient written and read, an fp32 sum read and written."""
 
@@ -171,7 +175,9 @@ def feed_forward_operators(
         traffic_bytes=(gated if card.gated else ACTIVATION_TRAFFIC) * rows * channels,
         saved_bytes=2 * rows * (wide + (channels if card.gated and not fused_activation else 0)),
     )
-    yield _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies, bias=card.biases)
+    down = _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies)
+    biased = (SCALED_BIAS_TRAFFIC if copies > 1 else BIAS_TRAFFIC) * card.biases
+    yield replace(down, traffic_bytes=biased * rows * h)
 
 
 def permutation_operator(card: ModelCard, tokens: float, times: int) -> BlockOperator:

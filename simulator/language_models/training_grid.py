@@ -42,7 +42,8 @@ class TrainingGrid:
     chunks: int = 1
     """Virtual stages of a device, interleaved."""
     schedule: str = ""
-    """Of the pipeline; empty: 1F1B, interleaved where a device has several stages."""
+    """Of its passes; empty: 1F1B, interleaved where a device has several stages, one micro-batch after the other where
+    all blocks are on one."""
     layout: str = ""
     """Blocks by stage, see the strategy megatron; empty: as the runtime lays stages out."""
     node_devices: int = 8

@@ -6,11 +6,13 @@ schedule adds the order in which each device runs its passes, and the synchronis
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import chain, zip_longest
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from simulator.cluster import Cluster
 from simulator.errors import InputError
@@ -164,7 +166,9 @@ def _add_order(
     chunks_of: dict[tuple[int, ...], list[list[int]]] = {}
     for layers in model.stages:
         chunks_of.setdefault(model.placements[layers[0]].device_set, []).append(layers)
-    computing = set(passes.device.tolist())  # of equal ranks the first alone
+    computing, joined = set(passes.device.tolist()), model.schedule.joins_passes  # of equal ranks the first alone
+    routed = np.array([layer.routing is not None for layer in model.profile.layers])
+    of_experts = routed[builder.column("layer")] if joined else routed
     for rank, (devices, chunks) in enumerate(chunks_of.items()):
         distinct, which, microbatch = _instructions(
             model.plan.schedule, len(chunks_of), rank, model.plan.microbatches, len(chunks)
@@ -182,11 +186,32 @@ def _add_order(
                 for kind, chunk in distinct
             ]  # of micro-batch 0
             lengths = np.array([len(tasks) for tasks in first])[which]
-            chain = np.concatenate([first[number] for number in which]) + np.repeat(starts[microbatch], lengths)
-            builder.depend(chain[1:], chain[:-1])
+            tasks = np.concatenate([first[number] for number in which]) + np.repeat(starts[microbatch], lengths)
+            by_pass = np.split(tasks, np.cumsum(lengths)[:-1]) if apart or joined else []
+            kinds = [distinct[number][0] for number in which]
+            row = np.concatenate(list(_joined(kinds, by_pass, of_experts))) if joined else tasks
+            builder.depend(row[1:], row[:-1])
             if apart:
-                orders.append([tasks for tasks in np.split(chain, np.cumsum(lengths)[:-1]) if len(tasks)])
+                orders.append([own for own in by_pass if len(own)])
     return orders
+
+
+def _joined(kinds: Sequence[Kind], by_pass: Sequence[Ints], of_experts: npt.NDArray[np.bool_]) -> Iterator[Ints]:
+    """Passes in their order, but a forward pass beside the backward pass before it: a piece of either in turn.
+
+    A pass is cut where its tasks begin and end to be `of_experts`, (tasks,), which other devices may have.
+    """
+    backward: list[Ints] = []
+    for kind, tasks in zip(kinds, by_pass, strict=True):
+        pieces = np.split(tasks, np.flatnonzero(np.diff(of_experts[tasks])) + 1)
+        if kind == Kind.FORWARD and backward:
+            yield from chain.from_iterable(zip_longest(backward, pieces, fillvalue=tasks[:0]))
+            backward = []
+        else:
+            yield from backward
+            backward = pieces if kind == Kind.BACKWARD else []
+            yield from pieces if not backward else ()
+    yield from backward
 
 
 @lru_cache(maxsize=1024)

@@ -75,6 +75,7 @@ def read(source: Source) -> StartedRun:
         batch=own.count("global-batch-size", default=0) or None,
         recomputation=recomputation, layout=_layout(text, card, pipeline), chunks=chunks,
         sequence_parallel=own.has("sequence-parallel") or tensor == 1,
+        schedule="combined-1f1b" if own.has("overlap-moe-expert-parallel-comm") else "",
     )  # fmt: skip
     groups = own.count("num-distributed-optimizer-instances", default=1)
     rule = f"it divides data x context, {grid.replicas}"

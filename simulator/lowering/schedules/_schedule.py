@@ -31,7 +31,8 @@ class Schedule:
     every backward pass, with stashed versions of the weights; double_buffered: with two versions, after as many
     backward passes as there are stages, whose gradients are added up. receives: when torch's runtime posts the receive
     of a message, None where it has no such schedule: "late", just before the pass that reads it; "joint", together with
-    what is sent; "early", as soon as the sender's turn has come in the rounds.
+    what is sent; "early", as soon as the sender's turn has come in the rounds. joins_passes: a forward pass after a
+    backward pass is run beside it, a piece of either in turn; experts are pieces of their own.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Schedule:
     stashes_weights: bool = False
     double_buffered: bool = False
     receives: Literal["late", "joint", "early"] | None = None
+    joins_passes: bool = False
 
 
 def round_length(devices: int, microbatches: int) -> int:
