@@ -270,3 +270,16 @@ def test_wrong_degrees_of_experts_are_named() -> None:
         workers = 12 if "context" in options else 8
         with pytest.raises(InputError, match=complaint):
             make_plan("megatron", profile, star(workers), settings(24), **options)
+
+
+def test_biases_of_experts_are_scaled_for_each_token_that_they_get() -> None:
+    """A product, a sum, joined rows and a cast, in fp32; backward two casts, of the bias and of the scales a product and
+    its sum each, joined rows: bytes of a row's channel, bf16 has 2."""
+    forward, backward = (4, 2 + 4 + 4, 4 + 4, 4 + 2), (2 + 4, 4 + 2, 4 + 4 + 4, 4 + 4 + 4, 2 + 2)
+    tokens, biased = 100.0, replace(MIXTURE, biases=True)
+    down = {
+        card: next(each for each in block_operators(card, tokens) if each.name == "down") for card in (MIXTURE, biased)
+    }
+    channels = tokens * MIXTURE.experts_per_token * MIXTURE.hidden
+    assert down[MIXTURE].traffic_bytes == 0
+    assert down[biased].traffic_bytes == (sum(forward) + sum(backward)) * channels
