@@ -87,6 +87,13 @@ def _require_reducible(profile: Profile, layer: Layer, reduce: int) -> None:
         )
 
 
+def spreads_experts(profile: Profile, plan: Plan) -> bool:
+    """Whether experts of one layer are on several devices, which so exchange what they compute."""
+    return any(
+        layer.routing and plan.placements[layer.name].degrees[BOX_AXES.index("width")] > 1 for layer in profile.layers
+    )
+
+
 def require_effort(effort: float) -> None:
     """Raise InputError unless a search can make so many times its usual effort."""
     require(0 < effort <= MOST_EFFORT, "effort", effort, f"it is above 0 and at most {MOST_EFFORT:g}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from pathlib import Path
@@ -191,3 +192,18 @@ def test_a_ranking_in_8_bits_says_of_which_peak_its_mfu_is(
     command = ("compare", "llama3-1b", "--cluster", "dgx-h100", "--strategies", "data", "--budget", "1ms")
     assert shardscope(*command, "--precision", precision) == 0
     assert ("MFU: of the dense peak in bf16" in capsys.readouterr().out) == said
+
+
+def test_experts_that_show_their_exchanges_are_told_of_the_schedule_that_hides_them(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ("simulate", "qwen3-30b-a3b", "--cluster", "dgx-h200", "--devices", "8", "--batch-size", "64")
+    options = ("--strategy", "megatron", "--zero", "1", "--set", "expert=8", "--microbatches", "8")
+    steps_s = []
+    for schedule in ((), ("--schedule", "combined-1f1b")):
+        assert shardscope(*command, *options, *schedule, "--json") == 0
+        steps_s.append(json.loads(capsys.readouterr().out)["step_s"])
+    assert shardscope(*command, *options) == 0
+    change = capsys.readouterr().out.splitlines()[4]
+    gain = f"{steps_s[0] / steps_s[1]:.2f}x"
+    assert change == f"best change: --schedule combined-1f1b (Megatron-LM's) would make it {gain} faster"

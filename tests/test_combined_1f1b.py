@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import options_in
+from command_line import options_in, shardscope
 from test_closed_forms import star
 from test_experts import expert_parallel, mixture
 from test_megatron import CARD, STACK, settings
@@ -114,3 +114,10 @@ def test_megatron_refuses_what_it_asserts(lacks: dict[str, Any]) -> None:
     options: dict[str, Any] = {"data": 4, "pipeline": 2, "chunks": 4, "expert": 4, "accumulation": 8, **lacks}
     with pytest.raises(InputError, match="schedule is combined-1f1b: Megatron-LM needs experts on several devices"):
         launch_command("megatron", read_card("qwen3-30b-a3b"), TrainingGrid(**options, schedule="combined-1f1b"))
+
+
+def test_a_plan_without_experts_on_several_devices_has_nothing_to_hide(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, option in (("llama3-8b", "tensor=2"), ("qwen3-30b-a3b", "expert=1")):
+        command = ("simulate", model, "--cluster", "dgx-h100", "--devices", "8", "--strategy", "megatron")
+        assert shardscope(*command, "--set", option, "--schedule", "combined-1f1b") == 2
+        assert "it hides what experts on several devices exchange, and the plan has none" in capsys.readouterr().err

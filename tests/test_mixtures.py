@@ -273,7 +273,7 @@ def test_wrong_degrees_of_experts_are_named() -> None:
 
 
 def test_biases_of_experts_are_scaled_for_each_token_that_they_get() -> None:
-    """A product, a sum, joined rows and a cast, in fp32; backward two casts, of bias and scales each a product and a sum,
+    """A product, a sum, joined rows and a cast, in fp32; backward two casts, for bias and scales a product and a sum,
     joined rows: bytes of a row's channel, where bf16 has 2."""
     forward, backward = (4, 2 + 4 + 4, 4 + 4, 4 + 2), (2 + 4, 4 + 2, 4 + 4 + 4, 4 + 4 + 4, 2 + 2)
     tokens, biased = 100.0, replace(MIXTURE, biases=True)

@@ -6,12 +6,13 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from simulator.errors import InputError, UnknownNameError
+from simulator.errors import InputError, UnknownNameError, require
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
     from simulator.plan import Plan
     from simulator.report.metrics import Report
+    from simulator.workload import Profile
 
 OF_GRADIENTS = (
     "sync", "bucket", "first_bucket", "no_overlap", "half_precision", "compression", "compression_cost", "broadcast",
@@ -71,14 +72,21 @@ def check_plan_file(args: argparse.Namespace) -> None:
         raise InputError("--seed: nothing is drawn without --jitter or --work-deviation; leave it out, or add one")
 
 
-def check_schedule(args: argparse.Namespace, plan: Plan) -> None:
-    """Raise InputError for a schedule asked of a plan without stages, which has but one order.
+def check_schedule(args: argparse.Namespace, profile: Profile, plan: Plan) -> None:
+    """Raise InputError for a schedule asked of a plan without stages, which has but one order, or one that hides
+    exchanges of experts, asked of a plan without them.
 
     Not where a strategy asked for stages has found one device to be faster: `notes` says that.
     """
+    from simulator.lowering.schedules import load
+    from simulator.plan_rules import spreads_experts
+
     if not args.schedule or args.schedule == "dataflow" or _is_judged(plan.strategy):
         return
-    if len({sharding.device_set for sharding in plan.distinct_placements}) == 1:
+    if load(args.schedule).joins_passes:
+        rule = "it hides what experts on several devices exchange, and the plan has none; leave it out"
+        require(spreads_experts(profile, plan), "schedule", repr(args.schedule), rule)
+    elif len({sharding.device_set for sharding in plan.distinct_placements}) == 1:
         raise InputError(
             f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"
         )

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> None:
     with _printing.progress() as progress:
         options |= partitioners.applicable(args.strategy, progress=progress)
         plan = _options.make_plan(args.strategy, profile, cluster, args, **options)
-    _effects.check_schedule(args, plan)
+    _effects.check_schedule(args, profile, plan)
     done = simulate(profile, cluster, plan, runtime=_options.read_runtime(args, profile))
     _plan_files.write_plan(plan, args.output, args)
     if args.hgr:

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
     plan_from_file = _options.changed(files.read_plan(args.plan), args) if args.plan else None
     cluster = _options.read_cluster(args, plan_from_file.synchronisation.collective if plan_from_file else args.sync)
     plan = plan_from_file or _made(args, profile, cluster)
-    _effects.check_schedule(args, plan)
+    _effects.check_schedule(args, profile, plan)
     _print(args, profile, cluster, plan, _options.read_runtime(args, profile))
 
 
