@@ -16,11 +16,13 @@ from simulator.engine import simulate
 from simulator.errors import InputError
 from simulator.expert_routing import Routing
 from simulator.language_models.accelerators import accelerator
-from simulator.language_models.block import block_operators, head_operator
+from simulator.language_models.block import BlockOperator, ProductShape, block_operators, head_operator
 from simulator.language_models.card_files import read_card
-from simulator.language_models.device_model import operator_seconds
+from simulator.language_models.device_model import DeviceModel, operator_seconds
+from simulator.language_models.kernels import EXPERT_CALL_S
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.modelled_profile import MOST_MICROBATCH, modelled_profile
+from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.costs.shard_costs import shard_seconds
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
@@ -51,10 +53,19 @@ def test_a_profile_adds_up_to_its_card(card: ModelCard) -> None:
     assert layers[-4].saved_bytes == pytest.approx(operators[0].saved_bytes + head_operator(card, tokens).saved_bytes)
 
 
-@pytest.mark.parametrize(("once_per_host", "times"), [(False, 2), (True, 1)])
-def test_rows_are_sorted_by_expert_on_both_sides_of_an_exchange(once_per_host: bool, times: int) -> None:
-    """Each time 2 bytes per channel, read and written, forward and backward, for every expert that a token visits."""
-    stack = replace(STACK, once_per_host=once_per_host)
+FILLED = replace(STACK, device=replace(STACK.device, precision="mxfp8"), keeps_8_bits=True)
+"""Products of 8 bits whose operands are kept so, in blocks of rows."""
+FUSED = replace(FILLED, device=replace(FILLED.device, fused_experts=True))
+
+
+@pytest.mark.parametrize(
+    ("stack", "times"),
+    [(STACK, 2), (replace(STACK, once_per_host=True), 1), (FILLED, 3), (replace(FILLED, once_per_host=True), 2),
+     (FUSED, 2), (replace(FUSED, once_per_host=True), 1)],
+)  # fmt: skip
+def test_rows_of_experts_are_sorted_and_filled_up(stack: TrainingStack, times: int) -> None:
+    """On both sides of an exchange they change their order, but where they cross once to a host, and blocks of 8-bit
+    products are filled up: 2 bytes per channel, read and written, both ways, for every expert that a token visits."""
     profile = modelled_profile(MIXTURE, stack, batch_size=3)
     rows, rate = 3 * MIXTURE.sequence * 2, stack.device.memory_bytes_per_s(accelerator(stack.accelerator))
     moved_s = times * 8 * rows * MIXTURE.hidden * stack.device.traffic_factor / rate
@@ -283,3 +294,13 @@ def test_biases_of_experts_are_scaled_for_each_token_that_they_get() -> None:
     channels = tokens * MIXTURE.experts_per_token * MIXTURE.hidden
     assert down[MIXTURE].traffic_bytes == 0
     assert down[biased].traffic_bytes == (sum(forward) + sum(backward)) * channels
+    fused = next(each for each in block_operators(biased, tokens, fused_experts=True) if each.name == "down")
+    assert fused.traffic_bytes == 2 * channels  # the gradient's sum over rows
+
+
+def test_a_host_calls_fused_experts_at_once() -> None:
+    """Of one token for each of many experts the calls decide, fused the bytes of their weights."""
+    shape, gpu = ProductShape(rows=1, inputs=64, outputs=64, groups=128), accelerator("h100")
+    apart, fused = (operator_seconds(BlockOperator(name="up", kind="linear", shape=shape), gpu, device)
+                    for device in (DeviceModel(), DeviceModel(fused_experts=True)))  # fmt: skip
+    assert apart == (128 * EXPERT_CALL_S, 2 * 128 * EXPERT_CALL_S) and max(fused) < apart[0] / 10

@@ -22,8 +22,6 @@ from benchmarks.accuracy._source import Source
 RUNS = Path(__file__).parent / "nemo_runs.csv"
 FITTED = ("llama3-8b on 8 B200", "llama3-8b on 8 GB300")
 """Whose steps say how fast products of 8 bits are on Blackwell, and that power does not limit a GB300."""
-FUSED = "26.06"
-"""The release from which recipes on Blackwell fuse what experts do, and put whole steps of some into one CUDA graph."""
 
 
 def _run(row: dict[str, str]) -> PublishedRun:
@@ -32,11 +30,17 @@ def _run(row: dict[str, str]) -> PublishedRun:
     return PublishedRun(
         name=f"{named(row, card, grid)}, {row['precision']}, {row['release']}", grid=grid, card=card,
         preset=PRESETS[row["gpu"]], precision=None if row["precision"] == "bf16" else row["precision"],
-        setting=f", {row['release']}", stack="megatron-a100" if row["dispatcher"] == "alltoall" else "nemo-h100",
+        setting=f", {row['release']}", stack=_stack(row),
         family=_family(row), software=_family(row),
         measured_s=grid.batch * card.sequence / int(row["tokens_per_s"]) / int(row["gpus"]),
         note="calibrated on" if name in FITTED and row["release"] == "25.11" else "",
     )  # fmt: skip
+
+
+def _stack(row: dict[str, str]) -> str:
+    if row["dispatcher"] == "alltoall":
+        return "megatron-a100"
+    return "nemo-fused-h100" if row["fused"] else "nemo-h100"
 
 
 def _family(row: dict[str, str]) -> str:
@@ -44,8 +48,7 @@ def _family(row: dict[str, str]) -> str:
         return "dense, Hopper" if row["gpu"] == "h100" else "dense, Blackwell"
     if row["dispatcher"] == "alltoall":
         return "mixtures by all-to-all"
-    fused = row["release"] >= FUSED and row["gpu"] != "h100"
-    return f"mixtures by DeepEP{f', Blackwell from {FUSED}' if fused else ''}"
+    return f"mixtures by DeepEP{', fused experts' if row['fused'] else ''}"
 
 
 def runs() -> list[PublishedRun]:
@@ -74,8 +77,8 @@ def source() -> Source:
         title="Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on 8 to 1,024 H100 to GB300 (NVIDIA NeMo)",
         method="By `nemo-h100`, as recipes of the same releases have it; mixtures whose tokens go by NCCL's all-to-all "
         "by `megatron-a100`. The block of DeepSeek-V3 that predicts a second token is counted as one more. Memory is "
-        "not judged. Hosts decide where experts are small: their launches are counted too low; recipes on "
-        f"Blackwell from release {FUSED} on fuse what experts do, and put whole steps of some into one CUDA graph.",
+        "not judged. Hosts decide where experts are small: their launches are counted too low. Recipes on Blackwell "
+        "from release 26.06 on fuse what experts do (`nemo-fused-h100`), and put whole steps into one CUDA graph.",
         steps=[replace(step, fit="", counted=not step.note) for step in all_predicted(published)],
         commands=published[0].command,
         calibrated="how fast products of 8 bits are on B200 and GB300, on four steps that are not counted",

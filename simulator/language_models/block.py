@@ -28,7 +28,7 @@ GATED_TRAFFIC, FUSED_GATED_TRAFFIC = 36, 16
 """Per channel of the feed-forward layer: SiLU 4, product 6, their backward 18, joining the halves' gradients 8; in one
 kernel three tensors forward and five backward."""
 PERMUTED_TRAFFIC = 8
-"""Per hidden channel of a token for each expert that it visits, as often as these rows change their order: forward and
+"""Per hidden channel of a token for each expert that it visits, as often as these rows change their place: forward and
 backward read and write them once."""
 ACTIVATION_TRAFFIC = 10
 """The same where nothing is gated: forward 4, backward 6."""
@@ -104,13 +104,18 @@ class BlockOperator:
 
 
 def block_operators(
-    card: ModelCard, tokens: float, *, fused_activation: bool = True, sequence_first: bool = True
+    card: ModelCard,
+    tokens: float,
+    *,
+    fused_activation: bool = True,
+    fused_experts: bool = False,
+    sequence_first: bool = True,
 ) -> Iterator[BlockOperator]:
     """The operators of one block of `card` for `tokens` of a micro-batch, in order; of a mixture, of a block with
     experts, and behind them those of the feed-forward layer that every token takes.
 
     Without fused_activation the activation's output is kept as well as its product with the other half, and rotary
-    positions take several kernels. sequence_first: an attention changes layouts.
+    positions take several kernels. fused_experts: see `DeviceModel`. sequence_first: an attention changes layouts.
     """
     h, q, k, v = card.hidden, card.query_channels, card.key_channels, card.value_channels
     made, latents = card.attention_channels, card.latent.channels if card.latent else 0
@@ -135,8 +140,9 @@ def block_operators(
     yield norm
     active, copies = card.experts_per_token or 1, card.experts or 1
     yield from feed_forward_operators(
-        card, tokens, card.ffn, active=active, copies=copies, fused_activation=fused_activation
-    )
+        card, tokens, card.ffn, active=active, copies=copies,
+        fused_activation=fused_activation, fused_experts=fused_experts,
+    )  # fmt: skip
     yield add
     if card.shared_ffn:
         yield from feed_forward_operators(card, tokens, card.shared_ffn, fused_activation=fused_activation, reads=False)
@@ -162,6 +168,7 @@ def feed_forward_operators(
     active: int = 1,
     copies: int = 1,
     fused_activation: bool = True,
+    fused_experts: bool = False,
     reads: bool = True,
 ) -> Iterator[BlockOperator]:
     """The matrices of a feed-forward layer of so many channels and what stands between them; of `copies` experts of
@@ -176,12 +183,13 @@ def feed_forward_operators(
         saved_bytes=2 * rows * (wide + (channels if card.gated and not fused_activation else 0)),
     )
     down = _linear("down", rows, channels, h, saved=2 * rows * channels, copies=copies)
-    biased = (SCALED_BIAS_TRAFFIC if copies > 1 else BIAS_TRAFFIC) * card.biases
+    biased = (SCALED_BIAS_TRAFFIC if copies > 1 and not fused_experts else BIAS_TRAFFIC) * card.biases
     yield replace(down, traffic_bytes=biased * rows * h)
 
 
 def permutation_operator(card: ModelCard, tokens: float, times: int) -> BlockOperator:
-    """Tokens put in another order so many times, once for each expert that they visit: by expert, or back."""
+    """Tokens copied so many times, once for each expert that they visit: into another order, or between blocks of rows
+    that are full and those that are filled up."""
     rows = tokens * card.experts_per_token
     return BlockOperator(
         name="permutation", kind="permutation", traffic_bytes=float(times * PERMUTED_TRAFFIC * rows * card.hidden)

@@ -50,6 +50,10 @@ class DeviceModel:
     fused_accumulation: bool = False
     """Whether weight gradients are added up by the products that make them, as in Megatron-LM, or scattered first, as
     in FSDP, and not by kernels of their own."""
+    fused_experts: bool = False
+    """Whether a host calls all experts of a device at once, and what scales their biases and fills their rows up to
+    the blocks of products of 8 bits is part of these products: Transformer Engine's fused operations, which NeMo's
+    recipes have from 26.06 on."""
     traffic_factor: float = 1.0
     """Memory traffic over what `block` counts."""
     memory_efficiency: float = 0.85
@@ -130,7 +134,7 @@ def _kernel_seconds(
                 groups,
                 element_bytes=size,
                 operand_bytes=1 if eight else ELEMENT_BYTES,
-                call_s=EXPERT_CALL_S if groups > 1 else 0.0,
+                call_s=0.0 if groups == 1 or device.fused_experts else EXPERT_CALL_S,
             )
             / device.matmul_efficiency
             for height, *order, size, times in orders

@@ -95,8 +95,9 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     are part of what is made of them.
     """
     norm, qkv, attention, output, add, _, wide, activation, down, _, *shared = block_operators(
-        card, tokens, fused_activation=stack.fused_activation, sequence_first=stack.device.sequence_first
-    )
+        card, tokens, fused_activation=stack.fused_activation, fused_experts=stack.device.fused_experts,
+        sequence_first=stack.device.sequence_first,
+    )  # fmt: skip
     h, f = card.hidden, card.ffn
     read = 0.5 if stack.keeps_8_bits and stack.device.precision != "bf16" else 1.0  # kept of what products read
     heads = Geometry(kernel=None, groups=card.key_heads, mixes_channels=True, aligned_inputs=(prefix + "q",))
@@ -165,8 +166,10 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
     yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
     # an all-to-all takes rows in the order of devices, and they are sorted by expert on both sides of it; what sends a
-    # token once to a node reads it where it is
-    moves = permutation_operator(card, tokens, times=1 if stack.once_per_host else 2)
+    # token once to a node reads it where it is; rows of each expert are filled up to blocks of 8-bit products, and what
+    # filled them is taken out again
+    filled = read < 1 and not stack.device.fused_experts
+    moves = permutation_operator(card, tokens, times=(1 if stack.once_per_host else 2) + filled)
     yield shape("dispatch", "dispatch", ("norm_ffn", "router"), h, moves, routing=routing)
     yield from feed_forward("", "dispatch", (wide, activation, down), f, routing=routing)
     yield shape("combine", "combine", ("down",), h, moves, routing=routing)
