@@ -33,60 +33,6 @@
     sweep/        many points, one table               exports/      a plan for runtimes of others
     language_models/  profiles out of model cards      cli/          the command line
 
-Rooms import only those that stand above them in `tests/test_architecture.py`. Names below load on first use, so that
-a command's help, and a capture on a machine with torch alone, load nothing else.
+Rooms import only those that stand above them in `tests/test_architecture.py`. Nothing is imported here, so that a
+command's help, and a capture on a machine with torch alone, load nothing else; `shardscope` has the public names.
 """
-
-from __future__ import annotations
-
-from importlib import import_module
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from simulator.cluster import Cluster as Cluster
-    from simulator.engine import simulate as simulate
-    from simulator.errors import ShardscopeError as ShardscopeError
-    from simulator.files import read_plan as read_plan
-    from simulator.files import read_profile as read_profile
-    from simulator.files import write_plan as write_plan
-    from simulator.files import write_profile as write_profile
-    from simulator.lowering.sharded_model import ShardedModel as ShardedModel
-    from simulator.lowering.step import lower as lower
-    from simulator.network.catalogue import read_cluster as read_cluster
-    from simulator.network.catalogue import write_cluster as write_cluster
-    from simulator.plan import Plan as Plan
-    from simulator.plan import Sharding as Sharding
-    from simulator.plan import Synchronisation as Synchronisation
-    from simulator.report.metrics import Report as Report
-    from simulator.report.metrics import measure as measure
-    from simulator.run import Run as Run
-    from simulator.runtime import Runtime as Runtime
-    from simulator.taskgraph import TaskGraph as TaskGraph
-    from simulator.timeline import Timeline as Timeline
-    from simulator.workload import Layer as Layer
-    from simulator.workload import Profile as Profile
-
-_HOMES = {
-    "cluster": ("Cluster",),
-    "engine": ("simulate",),
-    "errors": ("ShardscopeError",),
-    "files": ("read_plan", "read_profile", "write_plan", "write_profile"),
-    "lowering.sharded_model": ("ShardedModel",),
-    "lowering.step": ("lower",),
-    "network.catalogue": ("read_cluster", "write_cluster"),
-    "plan": ("Plan", "Sharding", "Synchronisation"),
-    "report.metrics": ("Report", "measure"),
-    "run": ("Run",),
-    "runtime": ("Runtime",),
-    "taskgraph": ("TaskGraph",),
-    "timeline": ("Timeline",),
-    "workload": ("Layer", "Profile"),
-}
-__all__ = sorted(name for names in _HOMES.values() for name in names)
-
-
-def __getattr__(name: str) -> object:
-    home = next((module for module, names in _HOMES.items() if name in names), None)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)

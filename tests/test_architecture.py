@@ -117,15 +117,6 @@ def test_the_simulator_loads_nothing_heavy_before_it_is_used() -> None:
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
-def test_the_simulators_public_names_are_those_of_its_map() -> None:
-    import simulator
-
-    homes = sorted(name for names in simulator._HOMES.values() for name in names)
-    assert sorted(simulator.__all__) == simulator.__all__ == homes
-    for name in simulator.__all__:
-        assert getattr(simulator, name).__name__ == name
-
-
 @pytest.mark.parametrize("path", [path for path in FILES if path.name == "__init__.py"], ids=str)
 def test_every_room_has_a_map(path: Path) -> None:
     """Registries say how a file joins them; every other room names each of its files."""
