@@ -175,11 +175,6 @@ class JudgedChoice:
         report = step_report(profile, cluster, plan, runtime=runtime)
         return JudgedChoice(choice=choice, plan=plan, runtime=runtime, report=report)
 
-    @property
-    def order(self) -> tuple[float, float]:
-        """Less is better: what fits by its step, and before all that does not, which goes by its memory."""
-        return 0.0 if self.report.fits else self.report.peak_memory_bytes, self.report.step_s
-
 
 def best_of_strategy(
     name: str,
@@ -235,7 +230,9 @@ def best_choice(
         search.add(choice, cluster)
     search.run(1, lambda: len(judged) < MOST_SIMULATED)
     if judged:
-        return min(judged, key=lambda each: each.order)
+        reports = (each.report for each in judged)
+        order = [(0.0 if report.fits else report.peak_memory_bytes, report.step_s) for report in reports]
+        return judged[order.index(min(order))]
     smallest = min(search.too_large, key=lambda each: each[1].peak_bytes, default=None)
     asked = smallest[0] if smallest else StrategyChoice(strategy=name, step=step)  # what does not fit says by how much
     return JudgedChoice.of(asked, asked.plan(profile, cluster), profile, cluster, step.runtime)

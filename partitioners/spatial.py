@@ -18,11 +18,8 @@ def partition(profile: Profile, cluster: Cluster, step: StepSettings, *, seed: i
 
 def _sharding(layer: Layer, samples: int, workers: int) -> Sharding:
     _, height, width = layer.output_shape
-    rows, columns = max(_tilings(height, width, workers), key=lambda tiling: (tiling[0] * tiling[1], tiling[0]))
+    # at most one tile per worker, the columns as many as the rows leave
+    tilings = [(rows, min(width, workers // rows)) for rows in range(1, min(height, workers) + 1)]
+    rows, columns = max(tilings, key=lambda tiling: (tiling[0] * tiling[1], tiling[0]))
     degrees: Degrees = (1, 1, rows, columns) if height * width > 1 else (min(workers, samples), 1, 1, 1)
     return Sharding(degrees=degrees, devices=tuple(range(max(rows * columns, degrees[0]))))
-
-
-def _tilings(height: int, width: int, workers: int) -> list[tuple[int, int]]:
-    """(rows, columns) with at most one tile per worker, the columns as many as the rows leave."""
-    return [(rows, min(width, workers // rows)) for rows in range(1, min(height, workers) + 1)]

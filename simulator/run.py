@@ -134,12 +134,8 @@ class LoweredPlan:
             and self.once == once
             and self.runtime == runtime
             and self.cluster.devices == cluster.devices
-            and (self.cluster.is_wired_like(cluster) or not self._has_joint_transfers)
+            and (self.cluster.is_wired_like(cluster) or all(route.copies == 1 for route in self.graph.routes))
         )
-
-    @property
-    def _has_joint_transfers(self) -> bool:
-        return any(route.copies > 1 for route in self.graph.routes)
 
 
 _lowered = Kept(budget=1_000_000)

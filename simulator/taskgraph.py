@@ -69,11 +69,6 @@ class Route:
         return self.pairs if self.copies == 1 else self.pairs[: len(self.pairs) // self.copies]
 
     @property
-    def is_message(self) -> bool:
-        """Whether it goes from one device to another, copies apart."""
-        return len(self.single) == 1 and not self.collective
-
-    @property
     def latencies(self) -> int:
         """How many times it waits for latency."""
         return self.rounds if self.ahead_bytes is None else 0

@@ -86,7 +86,8 @@ def describe_task(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
         "ready → start": format_time(start - ready_s),
     }
     if graph.is_transfer[task]:
-        facts["bytes"] = format_bytes(float(graph.bytes[task])) + (" per hop" if _is_collective(run, task) else "")
+        per_hop = " per hop" if len(graph.routes[graph.route[task]].pairs) > 1 else ""
+        facts["bytes"] = format_bytes(float(graph.bytes[task])) + per_hop
         facts["rate"] = f"{graph.bytes[task] / (end - start) / 1e9:.3g} GB/s" if end > start else "instant"
     names = short_names(cluster)
     waited = int(before[np.argmax(timeline.end_s[before])]) if len(before) else -1
@@ -137,10 +138,6 @@ def _task_row(run: Run, cluster: Cluster, task: int) -> dict[str, Any]:
         "takes_ms": float((timeline.end_s[task] - timeline.start_s[task]) * 1e3),
         "bytes": float(graph.bytes[task]) if route else None,
     }
-
-
-def _is_collective(run: Run, task: int) -> bool:
-    return len(run.graph.routes[run.graph.route[task]].pairs) > 1
 
 
 def _placed(run: Run, shown: Sequence[int]) -> tuple[Ints, Ints]:

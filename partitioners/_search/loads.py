@@ -22,7 +22,7 @@ from simulator.lowering.exchange.shard_regions import reads, shards
 from simulator.plan import Plan, Sharding
 from simulator.runtime import Runtime
 from simulator.taskgraph import Floats
-from simulator.workload import Geometry, Profile
+from simulator.workload import Profile
 
 
 class PassLoads(NamedTuple):
@@ -241,12 +241,9 @@ class LoadTables:
     def _is_aligned(self, position: int, numbers: Sequence[int]) -> bool:
         """Whether all readers read their own shards' parts alone, so that nothing moves."""
         sharding, readers = self.shardings[numbers[0]], self._profile.consumers[position]
+        geometries = (self._profile.layers[reader].geometry for reader in readers)
         by_sample = prod(sharding.degrees[1:]) == 1
         return sharding.reduce == 1 and all(
-            number == numbers[0] and (by_sample or _is_pointwise(self._profile.layers[reader].geometry))
-            for number, reader in zip(numbers[1:], readers, strict=True)
+            number == numbers[0] and (by_sample or (geometry.kernel == (1, 1) and not geometry.mixes_channels))
+            for number, geometry in zip(numbers[1:], geometries, strict=True)
         )
-
-
-def _is_pointwise(geometry: Geometry) -> bool:
-    return geometry.kernel == (1, 1) and not geometry.mixes_channels

@@ -125,7 +125,8 @@ def _cuts(
     assumed, positions = list(_with_assumed_links(cluster)), _positions(profile)
     memory_bytes = _memory_bytes(cluster, step)
     cuts: dict[object, StageCut] = {}
-    for replicas in _replicas(cluster.workers) if replicated else (1,):
+    powers = max(1, cluster.workers.bit_length() - 1) if replicated else 1  # which leave at least two stages, and 1
+    for replicas in (1 << power for power in range(powers)):
         most = min(cluster.workers // replicas, (len(positions) - 1) // chunks)
         counts = [count for count in _STAGES if count <= most and (count > 1 or replicas == 1)]
         reference = _divisor(step, _REFERENCE_MICROBATCHES, replicas) if pipelined else 1
@@ -191,11 +192,6 @@ def _with_assumed_links(cluster: Cluster) -> Iterator[Cluster]:
         for tier in cluster.tiers:
             assumed = assumed.with_tier(tier, bandwidth_bytes_per_s=bandwidth)
         yield assumed
-
-
-def _replicas(workers: int) -> Iterator[int]:
-    """Powers of two that leave at least two stages, and 1."""
-    yield from (1 << k for k in range(max(1, workers.bit_length() - 1)))
 
 
 def _microbatches(step: StepSettings, stages: int, replicas: int) -> list[int]:

@@ -114,11 +114,6 @@ def check_strategies(args: argparse.Namespace, names: Sequence[str]) -> None:
             raise InputError(f"{option} is {getattr(args, option)}: none of {', '.join(names)} pipelines; leave it out")
 
 
-def check_made_elsewhere(args: argparse.Namespace, kept: Iterable[str]) -> None:
-    """Raise InputError for options beside `kept`, where another command line says what they would."""
-    refuse(typed(args) - set(kept), "counts only together with --cluster; add it, or leave these out")
-
-
 def notes(args: argparse.Namespace, reports: Sequence[Report], cluster: Cluster) -> Iterator[str]:
     """One line for options that did not count in any of these steps."""
     unused = [name for name in OF_GRADIENTS if name in typed(args)]

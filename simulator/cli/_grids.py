@@ -45,11 +45,6 @@ def add_arguments(cards: argparse._ArgumentGroup) -> None:
     option(cards, "--budget TIME", "time to simulate grids; the rest keeps its bound (default 30s)", time)
 
 
-def check_profile(args: argparse.Namespace) -> None:
-    """Raise InputError for options of cards beside a profile."""
-    _effects.refuse(_effects.typed(args) & {*OWN}, "counts only where PROFILE is a model card; leave it out")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridInputs:
     """What grids are ranked of."""

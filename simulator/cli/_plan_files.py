@@ -24,7 +24,8 @@ def simulated(args: argparse.Namespace, kept: tuple[str, ...]) -> tuple[Profile,
     from simulator.run import run as simulate
 
     if not args.cluster:
-        _effects.check_made_elsewhere(args, ("profile", "json", *kept))
+        elsewhere = _effects.typed(args) - {"profile", "json", *kept}
+        _effects.refuse(elsewhere, "counts only together with --cluster; add it, or leave these out")
     _effects.check_step(args)
     plan = files.read_plan(args.plan)
     profile, cluster, runtime = made_for(plan, args if args.cluster else made_by(plan), args.profile)

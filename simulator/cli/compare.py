@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if is_card(args.profile):
         return _grids.run(args)
     profile = files.read_profile(args.profile)
-    _grids.check_profile(args)
+    _effects.refuse(_effects.typed(args) & {*_grids.OWN}, "counts only where PROFILE is a model card; leave it out")
     names = strategy_names(args.strategies)
     _effects.check_step(args)
     _effects.check_strategies(args, names)

@@ -21,13 +21,8 @@ def ring(cluster: Cluster, group: Sequence[int], size_bytes: float) -> list[Coll
     library or measured curves of all-reduces, these say what it takes (`simulator.network.collective_times`).
     """
     members = tuple(group)
-    sent_bytes = sent_times(len(group)) * size_bytes
+    sent_bytes = 2 * (len(group) - 1) / len(group) * size_bytes
     return [CollectiveTask(route=_route(members), bytes=sent_bytes, needs=members, delivers=members)]
-
-
-def sent_times(ranks: int) -> float:
-    """How many times the size of what is summed every rank sends."""
-    return 2 * (ranks - 1) / ranks
 
 
 @lru_cache(maxsize=256)

@@ -39,7 +39,8 @@ def library() -> Path:
     if shipped.is_file():
         return shipped
     try:
-        cached = cache_folder() / file_name()
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        cached = caches / "shardscope" / file_name()
         cached.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _check_private(cached.parent)
         return cached if _is_whole(cached) else _made(cached)
@@ -52,11 +53,6 @@ def file_name() -> str:
     sources = [path.read_bytes() for path in sorted(SOURCE.parent.glob("compiled*.[ch]"))]
     made_from = (*sources, " ".join(FLAGS).encode(), sys.platform.encode(), platform.machine().encode())
     return f"compiled-{sha256(b'|'.join(made_from)).hexdigest()[:16]}.so"
-
-
-def cache_folder() -> Path:
-    """Where the user's programs keep what can be made again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shardscope"
 
 
 def compile_library(path: Path) -> Path:

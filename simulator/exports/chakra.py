@@ -52,11 +52,6 @@ COLLECTIVES = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6
 """Numbers of the collectives."""
 
 
-def metadata() -> bytes:
-    """The first message of a file."""
-    return _behind_length(_text(1, VERSION))
-
-
 def node(
     number: int, name: str, kind: NodeType, after: Iterable[int], duration_us: int, attributes: Mapping[str, int | str]
 ) -> bytes:
@@ -128,7 +123,7 @@ class ChakraTraces:
 
     def rank(self, rank: int) -> bytes:
         """The file of a rank."""
-        return b"".join([metadata(), *self._nodes(rank)])
+        return b"".join([_behind_length(_text(1, VERSION)), *self._nodes(rank)])
 
     @cached_property
     def groups(self) -> dict[tuple[int, ...], str]:

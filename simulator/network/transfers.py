@@ -138,7 +138,7 @@ def _ways_of(routes: Sequence[Route], cluster: Cluster) -> _Ways:
         hop_link=np.array([link for links in hops for link in links], dtype=np.int64),
         pair=np.repeat(np.arange(len(routes)), [len(route.single) for route in routes]),
         rounds=np.array([route.latencies for route in routes], dtype=np.int64),
-        message=np.array([route.is_message for route in routes], dtype=np.bool_),
+        message=np.array([len(route.single) == 1 and not route.collective for route in routes], dtype=np.bool_),
         together=np.array([bool(route.collective) for route in routes], dtype=np.bool_),
         users=_users(crossed, len(cluster.links)),
     )

@@ -81,7 +81,7 @@ def run_asynchronously(
         timeline=timeline,
         ends_s=ends_s,
         steps_per_s=_speeds(ends_s),
-        worker_samples=_samples(model),
+        worker_samples=np.diff(model.intervals(0)[0]).ravel().astype(np.float64) * plan.microbatches,
         compute_s=tiled.compute_s,
     )
 
@@ -92,11 +92,6 @@ def _speeds(ends_s: Floats) -> Floats:
     counts = np.maximum((ends_s <= horizon_s).sum(axis=1), 2)
     spans_s = ends_s[np.arange(len(ends_s)), counts - 1] - ends_s[:, 0]
     return np.asarray((counts - 1) / spans_s)
-
-
-def _samples(model: ShardedModel) -> Floats:
-    """Samples of a step on each worker, shared out as placements share them."""
-    return np.diff(model.intervals(0)[0]).ravel().astype(np.float64) * model.plan.microbatches
 
 
 def _group(plan: Plan) -> tuple[int, ...]:

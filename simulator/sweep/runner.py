@@ -39,7 +39,8 @@ def _run_together(waiting: deque[Lot], engine: Engine, record: Record) -> list[t
             running[engine.submit(lot)] = lot
         finished = []
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            error, lot = _error(future), running.pop(future)
+            lot = running.pop(future)
+            error = CancelledError("cancelled") if future.cancelled() else future.exception()
             if error is None:
                 results = future.result()
                 finished += results
@@ -63,7 +64,3 @@ def _run_alone(point: Point, engine: Engine, reason: str) -> PointResult:
         reason = str(future.exception())
     reason_words = f"its worker died {1 + engine.retries} times: {' '.join(reason.split())}"
     return PointResult(number=point.number, status=FAILED, error=reason_words)
-
-
-def _error(future: Future[list[PointResult]]) -> BaseException | None:
-    return CancelledError("cancelled") if future.cancelled() else future.exception()

@@ -36,11 +36,6 @@ class Pace:
         """Points per second so far."""
         return self.ran / self.wall_s if self.wall_s else 0.0
 
-    @property
-    def left_s(self) -> float:
-        """Seconds that the rest takes at this rate."""
-        return (self.to_run - self.ran) / self.points_per_s if self.ran else float("inf")
-
 
 class Progress:
     """Counts results by status, remembers the fastest step, and shows both where there is somebody to `show` them."""
@@ -58,7 +53,8 @@ class Progress:
             self._show(self._line(pace))
 
     def _line(self, pace: Pace) -> str:
-        rate = f"{pace.points_per_s:.1f} points/s, {format_duration(pace.left_s)} left"
+        left_s = (pace.to_run - pace.ran) / pace.points_per_s if pace.ran else float("inf")
+        rate = f"{pace.points_per_s:.1f} points/s, {format_duration(left_s)} left"
         best = f", best step {format_time(self._best_s)}" if self._best_s < float("inf") else ""
         other = "".join(f", {count:,} {status}" for status, count in self.counts.items() if status != DONE)
         return f"{pace.ran:,}/{pace.to_run:,} points, {rate}{best}{other}"

@@ -75,10 +75,6 @@ class Lab:
         """Name of the device's namespace."""
         return f"{self._name}-{device}"
 
-    def address(self, device: int) -> str:
-        """IPv4 address of the device inside the lab."""
-        return f"10.77.0.{device + 1}"
-
     def command(self, device: int, argv: Sequence[str]) -> list[str]:
         """`argv` as it is started on the device; the process keeps its id (exec all the way)."""
         return ["ip", "netns", "exec", self.namespace(device), *argv]
@@ -112,7 +108,7 @@ class Lab:
         slowest = min(line_rate(link) for link in self.cluster.links)
         for device in devices:
             segment = None if self.shaping else segment_bytes(slowest)
-            namespaces.batch("ip", self.namespace(device), _host_setup(self.address(device), segment))
+            namespaces.batch("ip", self.namespace(device), _host_setup(f"10.77.0.{device + 1}", segment))
         for name in dict.fromkeys(port.namespace for port in self._ports):
             ports = [port for port in self._ports if port.namespace == name]
             shaped = [(port.interface, line_rate(port.link), len(devices), self.shaping) for port in ports]

@@ -14,7 +14,6 @@ A bias is added once: of a layer split by reduce each part holds, and adds, that
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 from typing import NamedTuple
 
 import torch
@@ -53,10 +52,6 @@ class Box(NamedTuple):
         """(samples, channels, height, width)."""
         a, b, c, d = (high - low for low, high in self)
         return a, b, c, d
-
-    @property
-    def elements(self) -> int:
-        return prod(self.shape)
 
     def of(self, tensor: Tensor, origin: Coordinates) -> Tensor:
         """This box of a tensor (samples, channels, height, width) that begins at `origin`; a view."""
