@@ -94,7 +94,7 @@ def test_no_simulation_is_faster_or_smaller_than_its_bound(
         plan = grid_plan(grid, profile, cluster, stack)
     except InputError:
         return
-    bounds = GridBounds(card, profile, cluster, stack)
+    bounds = GridBounds(profile, cluster, stack)
     computed, bound = bounds.bound(grid, simulated=False), bounds.bound(grid)
     report = step_report(profile, cluster, plan, runtime=stack.runtime)
     assert 0 < computed.step_s <= bound.step_s * (1 + 1e-9) and computed.peak_bytes <= bound.peak_bytes
@@ -114,7 +114,7 @@ def test_bounds_hold_where_links_decide_and_where_stages_are_empty(name: str, cl
     """Links that decide a step carry keys and values alone; a stage without layers keeps no micro-batch in flight."""
     card, machines = replace(read_card(name), layers=12), read_cluster(cluster, devices=grid.devices)
     profile = modelled_profile(card, NANOTRON, batch_size=1)
-    bound = GridBounds(card, profile, machines, NANOTRON).bound(grid)
+    bound = GridBounds(profile, machines, NANOTRON).bound(grid)
     report = step_report(profile, machines, grid_plan(grid, profile, machines, NANOTRON), runtime=NANOTRON.runtime)
     assert bound.step_s <= report.step_s
     assert bound.peak_bytes <= report.peak_memory_bytes
@@ -153,7 +153,7 @@ def test_where_nothing_is_waited_for_a_bound_is_near_what_it_bounds(
         replace(NANOTRON, runtime=replace(NANOTRON.runtime, **SILENT)),
     )
     profile = modelled_profile(LARGER, stack, batch_size=1)
-    bound = GridBounds(LARGER, profile, cluster, stack).bound(grid)
+    bound = GridBounds(profile, cluster, stack).bound(grid)
     report = step_report(profile, cluster, grid_plan(grid, profile, cluster, stack), runtime=stack.runtime)
     assert step <= bound.step_s / report.step_s <= 1
     assert peak <= bound.peak_bytes / report.peak_memory_bytes <= 1
@@ -180,7 +180,7 @@ def test_what_is_in_flight_is_what_a_schedule_has_done_before_its_first_backward
 ) -> None:
     """Micro-batches of 1, 10 and 100 bytes in a device's chunks; where stages behind are empty one of them at least."""
     grid = TrainingGrid(pipeline=pipeline, chunks=chunks, accumulation=accumulation)
-    bounds, sizes = GridBounds(SMALL, PROFILES[SMALL], nodes(1), NANOTRON), [10.0**chunk for chunk in range(chunks)]
+    bounds, sizes = GridBounds(PROFILES[SMALL], nodes(1), NANOTRON), [10.0**chunk for chunk in range(chunks)]
     order = SCHEDULES["interleaved" if chunks > 1 else "1f1b"].order
     assert order is not None
     for device in range(pipeline):
@@ -199,7 +199,7 @@ def test_of_one_device_a_bound_is_all_that_its_micro_batches_compute(card: Model
     stack = replace(NANOTRON, runtime=replace(NANOTRON.runtime, **SILENT))
     layers = tuple(replace(layer, accumulate_s=0.0) for layer in PROFILES[card].layers)
     profile, steps_s = replace(PROFILES[card], layers=layers), []
-    bounds = GridBounds(card, profile, nodes(1), stack)
+    bounds = GridBounds(profile, nodes(1), stack)
     for accumulation in (1, 4):
         grid = TrainingGrid(accumulation=accumulation, recomputation=kind)
         plan = grid_plan(grid, profile, nodes(1), stack)
@@ -216,7 +216,7 @@ def test_where_launches_decide_a_bound_is_their_seconds(accumulation: int) -> No
     runtime = replace(NANOTRON.runtime, forward_launch_s=1e-3, backward_launch_s=2e-3)
     stack, grid = replace(NANOTRON, runtime=runtime), TrainingGrid(accumulation=accumulation)
     layers = sum(layer.name.startswith("blocks.") for layer in PROFILES[SMALL].layers)
-    bound = GridBounds(SMALL, PROFILES[SMALL], nodes(1), stack).bound(grid)
+    bound = GridBounds(PROFILES[SMALL], nodes(1), stack).bound(grid)
     assert bound.step_s == pytest.approx(accumulation * layers * 3e-3 + runtime.step_overhead_s, rel=1e-6)
 
 
@@ -233,7 +233,7 @@ def test_what_a_mixture_holds_is_bounded_with_all_its_experts(grid: TrainingGrid
     """Also where the first block has none; the tokens that experts receive are there, and stay."""
     cluster, profile = nodes(grid.devices), PROFILES[DENSE_FIRST]
     report = step_report(profile, cluster, grid_plan(grid, profile, cluster, NANOTRON), runtime=NANOTRON.runtime)
-    bound = GridBounds(DENSE_FIRST, profile, cluster, NANOTRON).bound(grid)
+    bound = GridBounds(profile, cluster, NANOTRON).bound(grid)
     assert least <= bound.peak_bytes / report.peak_memory_bytes <= 1
 
 

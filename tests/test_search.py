@@ -298,6 +298,23 @@ def test_a_search_finds_at_least_what_the_ranking_of_a_card_finds(
     assert search.best is not None and search.best.score <= ranked["step_s"] * (1 + 1e-9)
 
 
+def test_a_modelled_profile_in_a_file_is_searched_as_its_card_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = str(tmp_path / "gpt2.json")
+    assert cli.main(["model", "gpt2", "--output", written]) == 0
+    bests = []
+    for source in ("gpt2", written):
+        parser = argparse.ArgumentParser()
+        cli_search.add_arguments(parser)
+        machine = [source, "--cluster", "dgx-h100", "--devices", "8", "--batch-size", "64"]
+        search = cli_search.plan_search(parser.parse_args(machine), clock(10))
+        search.run()
+        assert search.best is not None
+        bests.append((search.best.score, search.best.plan.placements))
+    assert bests[0] == bests[1]
+
+
 def test_sharded_states_are_searched_where_nothing_else_fits() -> None:
     """BERT-large on 8 V100 of 16 GiB: 33 s with replicas that fit, 0.9 s fully sharded."""
     profile, cluster = files.read_profile("bert_large_v100"), read_cluster("p3-16xlarge", devices=8)

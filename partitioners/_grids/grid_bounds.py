@@ -28,7 +28,6 @@ from partitioners._grids.link_bounds import least_link_s
 from partitioners._grids.repeated_block import block_number, repeated_block
 from partitioners._stages.block_layout import is_attention, pipeline_stages, separable_units
 from simulator.cluster import Cluster
-from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.language_models.training_stack import TrainingStack
 from simulator.lowering.schedules import round_length
@@ -41,8 +40,8 @@ from simulator.workload import Layer, Profile
 class GridBounds:
     """Bounds of the grids of one card on one cluster. What grids share is worked out once."""
 
-    def __init__(self, card: ModelCard, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
-        self._card, self._profile, self._cluster, self._stack = card, profile, cluster, stack
+    def __init__(self, profile: Profile, cluster: Cluster, stack: TrainingStack) -> None:
+        self._profile, self._cluster, self._stack = profile, cluster, stack
         self._passes: dict[tuple[TrainingGrid, int, bool], PassSeconds] = {}
         self._blocks: dict[tuple[int, str], list[list[int]]] = {}
         self._repeated: dict[int, Profile] = {}
@@ -79,9 +78,10 @@ class GridBounds:
         ]
         working[-1] = behind_bytes + max(working[-1], passes[0].behind_bytes)
         working[0] += before_bytes
+        states = self._stack.states(grid.zero_stage)
+        links_s = least_link_s(grid, states, self._cluster, self._dense_bytes, self._routed_bytes)
         return Bound(
-            step_s=(max(passes_s, launches_s, self._links_s(grid)) + self._stack.runtime.step_overhead_s)
-            * (1 - ROUNDING),
+            step_s=(max(passes_s, launches_s, links_s) + self._stack.runtime.step_overhead_s) * (1 - ROUNDING),
             peak_bytes=max(map(add, peaks, working)) * (1 - ROUNDING) + self._stack.runtime.context_bytes,
         )
 
@@ -116,10 +116,6 @@ class GridBounds:
         tied = grid.pipeline > 1 and any(layer.tied_to for layer in self._profile.layers)  # users on two stages
         ends = held(grid.replicas, owners * (1 + tied)) / grid.tensor
         return of_blocks, ends * before, ends * behind
-
-    def _links_s(self, grid: TrainingGrid) -> float:
-        states = self._stack.states(grid.zero_stage)
-        return least_link_s(grid, states, self._cluster, self._dense_bytes, self._routed_bytes)
 
     @cached_property
     def _routed_bytes(self) -> int:

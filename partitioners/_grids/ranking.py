@@ -103,7 +103,7 @@ def ranked_grids(
     after every simulated grid. bounds: those worked out of a cluster that is no slower. Raises InputError where there
     is no candidate.
     """
-    ranking, least = Ranking(), bounds or GridBounds(card, profile, cluster, stack)
+    ranking, least = Ranking(), bounds or GridBounds(profile, cluster, stack)
     peak_flops_per_s = accelerator(stack.accelerator).flops_per_s * cluster.workers
 
     def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:

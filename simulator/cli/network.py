@@ -99,7 +99,7 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
 
     of, ends_s = _grids.inputs(args), perf_counter() + (args.budget or BUDGET_S)
     cluster = _checked(of.cluster)
-    bounds = GridBounds(of.card, of.profile, cluster, of.stack)
+    bounds = GridBounds(of.profile, cluster, of.stack)
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
         network = scaled(cluster, TIER, factor)

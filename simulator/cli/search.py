@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from simulator.cli import _effects, _options, _plan_files, _printing, _results
 from simulator.errors import InputError, require
-from simulator.language_models.card_files import read_card
 from simulator.one_line_parser import option, time
 from simulator.sweep.chart import column_title, value_text
 from simulator.terminal import say
@@ -112,13 +111,13 @@ def _bounds(args: argparse.Namespace, profile: Profile) -> Sequence[ChoiceBound]
     from partitioners._grids.grid_bounds import GridBounds
     from simulator.language_models.training_stack import stack_for, stack_of
 
-    card, known = read_card(args.profile), dict[int, GridBounds]()  # by workers
+    known: dict[int, GridBounds] = {}  # by workers
 
     def bound(choice: StrategyChoice, cluster: Cluster, simulated: bool) -> Bound:
         assert choice.grid is not None
         if cluster.workers not in known:
             stack = replace(stack_for(cluster, stack_of(profile)), runtime=_options.read_runtime(args, profile))
-            known[cluster.workers] = GridBounds(card, profile, cluster, stack)
+            known[cluster.workers] = GridBounds(profile, cluster, stack)
         return known[cluster.workers].bound(choice.grid, simulated=simulated)
 
     return partial(bound, simulated=False), partial(bound, simulated=True)
