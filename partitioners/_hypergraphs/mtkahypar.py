@@ -18,7 +18,7 @@ import numpy as np
 from partitioners._hypergraphs.hypergraph import Hypergraph
 from partitioners._hypergraphs.kahypar import TOTAL, integers, part_limits
 from simulator.cluster import Cluster
-from simulator.errors import MissingExtraError
+from simulator.errors import needing
 from simulator.taskgraph import Ints
 
 
@@ -76,8 +76,6 @@ def _distances(cluster: Cluster) -> dict[tuple[int, int], int]:
 @cache
 def _initialized() -> tuple[Any, Any]:
     """The module and its one initialisation per process; one thread, as searches run side by side."""
-    try:
+    with needing("mtkahypar", "this partitioner"):
         library = import_module("mtkahypar")
-    except ModuleNotFoundError:
-        raise MissingExtraError.of("this partitioner", "mtkahypar") from None
     return library, library.initialize(1)

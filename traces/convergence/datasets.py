@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from simulator.errors import MissingExtraError, require_name
+from simulator.errors import needing, require_name
 
 HELD_OUT = 517
 """Of the 1797 digits, those that nobody trains on; the rest are 1280."""
@@ -49,10 +49,8 @@ def load(name: str) -> Dataset:
 
 def digits() -> Dataset:
     """1797 grey 8x8 images of handwritten digits that come with scikit-learn, standardised; writers are mixed."""
-    try:
+    with needing("scikit-learn", "the digits", module="sklearn"):
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise MissingExtraError.of("the digits", "scikit-learn") from None
     bundle = load_digits()
     order = torch.randperm(len(bundle.target), generator=torch.Generator().manual_seed(0))
     samples = torch.tensor(bundle.images).unsqueeze(1)[order]  # (samples, channels, height, width)

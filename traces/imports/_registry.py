@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from simulator.errors import InputError, MissingExtraError
+from simulator.errors import InputError, needing
 from simulator.files import kind_of_file
 from simulator.registry import entries
 from traces.imports import kineto
@@ -35,12 +35,8 @@ def import_files(paths: Sequence[str | Path], options: ImportOptions) -> Importe
     modules = {recognised(path) for path in files}
     if len(modules) != 1:
         raise InputError(f"the files are of {len(modules)} formats: import those of one measurement at a time")
-    try:
+    with needing("torch", f"{files[0]}: a trace"):
         imported: Imported = modules.pop().read(files, options)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        raise MissingExtraError.of(f"{files[0]}: a trace", "torch") from None
     return imported
 
 
