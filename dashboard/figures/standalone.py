@@ -40,6 +40,8 @@ class Section:
 
 def standalone(sections: Sequence[Section]) -> str:
     """The whole document. The first run is the baseline of the others."""
+    from plotly.offline import get_plotlyjs
+
     first = next((section.run for section in sections if section.run is not None), None)
     bodies = [
         _section(number, section, first if section.run is not first else None)
@@ -50,7 +52,7 @@ def standalone(sections: Sequence[Section]) -> str:
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(name)} · Shardscope</title>'
         f"<style>{_asset('style.css')}{_asset('partition.css')}{_STYLE}</style></head><body><main><h1>{escape(name)}</h1>"
         f"{_provenance(sections[0].profile)}{''.join(bodies)}</main>"
-        f"<script>{_plotly()}</script>{''.join(f'<script>{_asset(name)}</script>' for name in _SCRIPTS)}"
+        f"<script>{get_plotlyjs()}</script>{''.join(f'<script>{_asset(name)}</script>' for name in _SCRIPTS)}"
         f"<script>{_START}</script></body></html>"
     )
 
@@ -121,12 +123,6 @@ def _provenance(profile: Profile) -> str:
 
 def _asset(name: str) -> str:
     return (resources.files("dashboard") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _plotly() -> str:
-    from plotly.offline import get_plotlyjs
-
-    return str(get_plotlyjs())
 
 
 _STYLE = """

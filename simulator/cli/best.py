@@ -37,7 +37,8 @@ def run(args: argparse.Namespace) -> None:
     _results.check_outputs(args.output)
     objective = queries.OBJECTIVES.get(args.objective, args.objective)
     rows = queries.best(Path(args.folder), objective, args.where)
-    if args.objective == "cost" and not any(row[objective] for row in rows) and _without_cost(args):
+    unpriced = args.objective == "cost" and not any(row[objective] for row in rows)
+    if unpriced and queries.best(Path(args.folder), "step_s", args.where):  # points there are, whatever they cost
         raise InputError("objective is cost, but no cluster of this sweep has prices; add dollars_per_hour to one")
     ranked = [{**row, RANK: number} for number, row in enumerate(rows, start=1)]
     parameter = args.across or RANK
@@ -53,13 +54,6 @@ def run(args: argparse.Namespace) -> None:
         return
     _print(args, ranked, groups, leads, objective)
     print(chart_text(picture))
-
-
-def _without_cost(args: argparse.Namespace) -> bool:
-    """Whether points ran, fit and meet --where, whatever they cost."""
-    from simulator.sweep import queries
-
-    return bool(queries.best(Path(args.folder), "step_s", args.where))
 
 
 def _plain(rows: Sequence[Any], groups: Mapping[str, Sequence[Any]], leads: Sequence[Lead], across: bool) -> Any:

@@ -56,7 +56,7 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
     """The script, which begins with `torchrun`, as of `launch`."""
-    grid = grid_of(profile, plan, shape)
+    grid = grid_of(plan, shape)
     _require_joinable(grid)
     arguments = [*_spread(grid, sums=plan.synchronisation.overlap)]
     if shape.card:

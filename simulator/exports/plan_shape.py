@@ -99,7 +99,7 @@ def plan_shape(profile: Profile, plan: Plan, card: ModelCard | None = None) -> P
     )
 
 
-def grid_of(profile: Profile, plan: Plan, shape: PlanShape) -> TrainingGrid:
+def grid_of(plan: Plan, shape: PlanShape) -> TrainingGrid:
     """A plan of equal replicas as a grid, which recomputes whole blocks where the plan does more than attention."""
     workers = len(set(shape.homes))
     return TrainingGrid(

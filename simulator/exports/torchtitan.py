@@ -53,7 +53,7 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
 
 def text(plan: Plan, shape: PlanShape, command: str, lines: list[str], profile: Profile, torchrun: str) -> str:
     """The script, which begins with `torchrun`, to be completed by module, configuration and tokens of a sequence."""
-    grid = grid_of(profile, plan, shape)
+    grid = grid_of(plan, shape)
     stages = [f"# parallelism.module_fqns_per_model_part of the configuration: {_modules(shape)}"] * (grid.pipeline > 1)
     arguments = [
         f'{torchrun} -m torchtitan.train --module "$MODULE" --config "$CONFIG"',

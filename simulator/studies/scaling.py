@@ -100,16 +100,11 @@ def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Se
 
     Raises InputError, e.g. when a device would get no sample.
     """
-    one_device_samples_per_s = _one_device_samples_per_s(study)
+    one_device = study.cluster_of(1, 0)
+    step_s = step_seconds(study.profile, one_device, _plan(study, one_device, Synchronisation()), study.runtime)
     for kind in architectures:
         for devices in counts:
-            yield _point(study, kind, devices, one_device_samples_per_s)
-
-
-def _one_device_samples_per_s(study: ScalingStudy) -> float:
-    cluster = study.cluster_of(1, 0)
-    plan = _plan(study, cluster, Synchronisation())
-    return study.batch_size / step_seconds(study.profile, cluster, plan, study.runtime)
+            yield _point(study, kind, devices, study.batch_size / step_s)
 
 
 def replicated(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import floor, isfinite, log, prod
 from typing import Any
@@ -40,9 +40,10 @@ def read_axes(specification: Specification) -> tuple[Axis, ...]:
     axes += [Axis(tuple(group), _columns(group)) for group in specification.zip if group]
     count = prod(len(axis.rows) for axis in axes)
     if count > MOST_POINTS:
+        longest = max(axes, key=lambda axis: len(axis.rows))
         raise InputError(
-            f"parameters make {count:,} points: one sweep has at most {MOST_POINTS:,}; "
-            f"shorten the longest range or list ({_longest(axes)})"
+            f"parameters make {count:,} points: one sweep has at most {MOST_POINTS:,}; shorten the longest range or "
+            f"list ({' with '.join(longest.names)} has {len(longest.rows):,})"
         )
     return tuple(axes)
 
@@ -66,11 +67,6 @@ def _columns(group: Mapping[str, Any]) -> tuple[tuple[Value, ...], ...]:
         counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
         raise InputError(f"zip: {counts} values, but zipped parameters have equally many")
     return tuple(zip(*columns.values(), strict=True))
-
-
-def _longest(axes: Sequence[Axis]) -> str:
-    axis = max(axes, key=lambda axis: len(axis.rows))
-    return f"{' with '.join(axis.names)} has {len(axis.rows):,}"
 
 
 def _entry(name: str, entry: Any) -> list[Value]:

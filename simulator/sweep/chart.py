@@ -104,13 +104,9 @@ def chart_text(chart: Chart, width: int = 68, height: int = 18) -> str:
     left, right = value_text(chart.x, xs.least), value_text(chart.x, xs.most)
     lines += [" " * margin + " +" + "-" * width, " " * (margin + 2) + left + right.rjust(width - len(left))]
     legend = "   ".join(f"{MARKS[i % len(MARKS)]} {series.name}" for i, series in enumerate(chart.series))
-    return "\n".join(
-        [
-            f"{column_title(chart.y)} over {column_title(chart.x)}{_scale_words(chart)}",
-            *lines,
-            " " * (margin + 2) + legend,
-        ]
-    )
+    scales = {(True, True): " (both logarithmic)", (True, False): " (x logarithmic)", (False, True): " (y logarithmic)"}
+    title = f"{column_title(chart.y)} over {column_title(chart.x)}{scales.get((chart.x_log, chart.y_log), '')}"
+    return "\n".join([title, *lines, " " * (margin + 2) + legend])
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +136,3 @@ class _Scale:
 def _is_log(values: Sequence[float]) -> bool:
     least, most = min(values, default=0.0), max(values, default=0.0)
     return least > 0 and most < inf and most / least >= LOG_FROM
-
-
-def _scale_words(chart: Chart) -> str:
-    axes = {(True, True): " (both logarithmic)", (True, False): " (x logarithmic)", (False, True): " (y logarithmic)"}
-    return axes.get((chart.x_log, chart.y_log), "")

@@ -93,8 +93,9 @@ def load_inputs(points: Iterable[Mapping[str, Value]]) -> Inputs:
             card = is_card(source)
             profiles[named] = read_profile_or_card(source, read_cluster(cluster)) if card else measured(source)
         if machine not in machines:
-            machines[machine] = _read_machine(machine)
-            runtimes[machine[0]] = read_runtime(machine[0])
+            name, devices, servers, needs_server = machine
+            machines[machine] = read_cluster(name, devices=devices, servers=servers, needs_server=needs_server)
+            runtimes[name] = read_runtime(name)
     return Inputs(profiles=profiles, machines=machines, runtimes=runtimes)
 
 
@@ -128,11 +129,6 @@ def content_hash(value: object) -> str:
     plain = dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
     text = json.dumps(plain, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _read_machine(machine: Machine) -> Cluster:
-    name, devices, servers, needs_server = machine
-    return read_cluster(name, devices=devices, servers=servers, needs_server=needs_server)
 
 
 def _changed(cluster: Cluster, parameter: str, value: Value) -> Cluster:

@@ -74,7 +74,9 @@ def launch(
         processes: list[subprocess.Popen[bytes]] = []
         try:
             for number in range(ranks):
-                processes.append(_start(number, folder, lab))
+                argv = [sys.executable, "-m", "traces.lab.rank", str(folder), str(number), str(os.getpid())]
+                log = folder / f"{number}.log"
+                processes.append(start_process(argv, log, lab=lab, device=number, environment=_KEEP_MEMORY))
             _watch(processes, folder, timeout_s)
         finally:
             kill_processes(processes)
@@ -94,12 +96,6 @@ def _join(target: str, ranks: int, arguments: Mapping[str, Any]) -> list[Any]:
     results: list[Any] = [None] * world
     dist.all_gather_object(results, json.loads(json.dumps(own)))
     return results
-
-
-def _start(number: int, folder: Path, lab: Lab | None) -> subprocess.Popen[bytes]:
-    argv = [sys.executable, "-m", "traces.lab.rank", str(folder), str(number), str(os.getpid())]
-    log = folder / f"{number}.log"
-    return start_process(argv, log, lab=lab, device=number, environment=_KEEP_MEMORY)
 
 
 def _watch(processes: Sequence[subprocess.Popen[bytes]], folder: Path, timeout_s: float) -> None:

@@ -16,6 +16,7 @@ all channels, but their own position only. There is no dropout, as in most train
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -129,16 +130,6 @@ def vgg_digits() -> nn.Module:
     return initialised(joined(features=features, flatten=nn.Flatten(), classifier=nn.Sequential(*last)))
 
 
-def resnet18() -> nn.Module:
-    """ResNet-18 for 224x224 images and 1000 classes."""
-    return _resnet(_Basic, (2, 2, 2, 2))
-
-
-def resnet50() -> nn.Module:
-    """ResNet-50 for 224x224 images and 1000 classes."""
-    return _resnet(_Bottleneck, (3, 4, 6, 3))
-
-
 def resnet_small() -> nn.Module:
     """A ResNet for 32x32 images and 10 classes: three stages of two basic blocks, 16 to 64 channels."""
     stem = nn.Sequential(*normalised(3, 16, 3, 1, 1))
@@ -179,6 +170,7 @@ def _shortcut(inputs: int, outputs: int, stride: int) -> nn.Module | None:
 
 
 def _resnet(block: type[_Basic], depths: Sequence[int]) -> nn.Module:
+    """For 224x224 images and 1000 classes."""
     stem = nn.Sequential(*normalised(3, 64, 7, 2, 3), nn.MaxPool2d(3, 2, 1))
     return _resnet_on(stem, block, depths, 64, 1000)
 
@@ -203,16 +195,6 @@ def _vgg_features(widths: Sequence[int], channels: int = 3) -> nn.Sequential:
         modules += convolution(channels, width, 3, 1, 1) if width else [nn.MaxPool2d(2, 2)]
         channels = width or channels
     return nn.Sequential(*modules)
-
-
-def vit_b16() -> nn.Module:
-    """ViT-B/16 for images of 224x224 and 1000 classes: 86,567,656 parameters."""
-    return vision_transformer(side=224, patch=16, width=768, depth=12, heads=12, classes=1000)
-
-
-def gpt2_small() -> nn.Module:
-    """GPT-2 of 124,439,808 parameters: 12 blocks of 768 channels, 1024 positions, output tied to the embedding."""
-    return Decoder(vocabulary=50257, context=1024, width=768, depth=12, heads=12)
 
 
 def vision_transformer(*, side: int, patch: int, width: int, depth: int, heads: int, classes: int) -> nn.Module:
@@ -261,17 +243,19 @@ class TransformerBlock(nn.Module):
         return self.add2(x, self.proj(self.gelu(self.fc(self.norm2(x)))))  # type: ignore[no-any-return]
 
 
+GPT2_SMALL = {"vocabulary": 50257, "context": 1024, "width": 768, "depth": 12, "heads": 12}
+VIT_B16 = {"side": 224, "patch": 16, "width": 768, "depth": 12, "heads": 12, "classes": 1000}
 ZOO = {
     "alexnet": Network(build=alexnet, input_shape=(3, 224, 224)),
     "alexnet_small": Network(build=alexnet_small, input_shape=(3, 32, 32)),
-    "gpt2_small": Network(build=gpt2_small, input_shape=(1024,), vocabulary=50257),
+    "gpt2_small": Network(build=partial(Decoder, **GPT2_SMALL), input_shape=(1024,), vocabulary=50257),
     "inception_v3": Network(build=inception_v3, input_shape=(3, 299, 299)),
-    "resnet18": Network(build=resnet18, input_shape=(3, 224, 224)),
-    "resnet50": Network(build=resnet50, input_shape=(3, 224, 224)),
+    "resnet18": Network(build=partial(_resnet, _Basic, (2, 2, 2, 2)), input_shape=(3, 224, 224)),
+    "resnet50": Network(build=partial(_resnet, _Bottleneck, (3, 4, 6, 3)), input_shape=(3, 224, 224)),
     "resnet_small": Network(build=resnet_small, input_shape=(3, 32, 32)),
     "vgg13": Network(build=vgg13, input_shape=(3, 224, 224)),
     "vgg16": Network(build=vgg16, input_shape=(3, 224, 224)),
     "vgg_digits": Network(build=vgg_digits, input_shape=(1, 8, 8)),
     "vgg_small": Network(build=vgg_small, input_shape=(3, 32, 32)),
-    "vit_b16": Network(build=vit_b16, input_shape=(3, 224, 224)),
+    "vit_b16": Network(build=partial(vision_transformer, **VIT_B16), input_shape=(3, 224, 224)),
 }

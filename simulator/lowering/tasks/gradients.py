@@ -53,7 +53,9 @@ def add_synchronisation(
             previous[bucket.members] = steps, tasks
             if plan.states.each_microbatch:
                 gradient_bytes = bucket.size_bytes * plan.states.gradient_ratio(model.profile.dtype)
-                _hold_until_summed(builder, bucket, ready, tasks[-1], gradient_bytes)
+                first = ready.tasks[np.searchsorted(ready.devices, bucket.group)]  # it is whole from there until summed
+                builder.allocate(first, bucket.group, gradient_bytes)
+                builder.allocate(tasks[-1], bucket.group, -gradient_bytes)
     if at_once:
         delivered.append(_add_sums(builder, model.buckets, [steps[0] for steps in steps_of], backwards))
     if not model.schedule.stashes_weights:
@@ -94,15 +96,6 @@ def _add_sums(
             builder.depend(task, previous[bucket.members])
         previous[bucket.members] = task
     return [(task, bucket.group) for task, bucket in zip(tasks.tolist(), buckets, strict=True)]
-
-
-def _hold_until_summed(
-    builder: GraphBuilder, bucket: Bucket, ready: TasksOnDevices, last: int, gradient_bytes: float
-) -> None:
-    """A gradient that is summed after each micro-batch is whole on every device only until then."""
-    first = np.searchsorted(ready.devices, bucket.group)
-    builder.allocate(ready.tasks[first], bucket.group, gradient_bytes)
-    builder.allocate(last, bucket.group, -gradient_bytes)
 
 
 def _add_gathers_after(builder: GraphBuilder, model: ShardedModel, updates: Ints) -> None:

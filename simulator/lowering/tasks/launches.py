@@ -10,7 +10,7 @@ update or sends something after it, and is no compute of the device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -58,19 +58,15 @@ def add_launches(
         launch_s[np.add.outer(starts, halves)] = runtime.backward_launch_s / 2
     if runtime.update_launch_s:
         updates = np.flatnonzero((kind == Kind.UPDATE) & (builder.column("layer") < 0))  # of a device's optimizer
-        launch_s[updates] *= _updated_layers(model)[builder.column("device")[updates]]
+        updaters = np.array([device for piece in model.replicas for device in piece.devices], dtype=np.int64)
+        layers = np.bincount(updaters, minlength=max(model.plan.devices) + 1)  # that each device updates
+        launch_s[updates] *= layers[builder.column("device")[updates]]
     if runtime.message_pause_s and orders:
         _add_pauses(builder, model, orders, runtime.message_pause_s)
     if runtime.step_overhead_s:
         _add_step_overhead(builder, runtime.step_overhead_s)
     if runtime.collective_check_s:
         _add_checks(builder, cluster, runtime.collective_check_s)
-
-
-def _updated_layers(model: ShardedModel) -> Ints:
-    """By device, how many layers' parameters it updates."""
-    devices = [device for piece in model.replicas for device in piece.devices]
-    return np.bincount(np.array(devices, dtype=np.int64), minlength=max(model.plan.devices) + 1)
 
 
 def _add_checks(builder: GraphBuilder, cluster: Cluster, seconds: float) -> None:
@@ -93,16 +89,11 @@ def _add_checks(builder: GraphBuilder, cluster: Cluster, seconds: float) -> None
     np.add.at(builder.column("launch_s"), later[order[first]], checks_s[route[earlier[order[first]]]])
 
 
-def _stage_of_device(model: ShardedModel) -> Mapping[int, int]:
-    """By device, the number of its stage."""
-    stages = (model.placements[layers[0]].device_set for layers in model.stages)
-    return {device: number for number, devices in enumerate(stages) for device in devices}
-
-
 def _add_pauses(builder: GraphBuilder, model: ShardedModel, orders: Sequence[Sequence[Ints]], seconds: float) -> None:
     """Let the host wait before each pass that reads what another stage sent, or follows one that sent to another, and
     take `seconds` longer for each of the two: before the first task that reads, if any."""
-    stage = _stage_of_device(model)
+    stages = (model.placements[layers[0]].device_set for layers in model.stages)
+    stage = {device: number for number, devices in enumerate(stages) for device in devices}
     crosses = np.array(
         [any(stage.get(a) != stage.get(b) for a, b in route.pairs) for route in builder.routes], dtype=np.bool_
     )
