@@ -189,7 +189,6 @@ class TaskGraph:
 
         devices: the names of the devices, where they are known: "... on host0/gpu1".
         """
-
         word = "" if devices else "device "
         kind, layer = Kind(self.kind[task]), int(self.layer[task])
         words = kind.name.lower() + (f" of {self.layer_names[layer]}" if layer >= 0 else "")

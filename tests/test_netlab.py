@@ -18,6 +18,7 @@ from tori import ring
 pytest.importorskip("torch", reason="torch is not installed; make test installs it")
 
 from benchmarks.studies import cpu_throttle
+from simulator import owned_files
 from simulator.cluster import Cluster, Device
 from simulator.errors import InputError, RunError
 from simulator.network.topologies import Wire, flat_switch, two_tier
@@ -128,6 +129,14 @@ def test_a_killed_owners_lab_is_removed_by_the_next(owner: subprocess.Popen[str]
     with Lab(PAIR):
         assert name not in namespaces.listed()
     assert not Path(f"/proc/{inside}/ns/net").exists()
+
+
+def test_only_labs_of_ended_processes_of_this_machine_are_ownerless() -> None:
+    machine, process, start = owned_files.owner().split("-")
+    assert namespaces.owner_lives(f"shardscope-{machine}-{process}-{start}-0-1")
+    assert not namespaces.owner_lives(f"shardscope-{machine}-{process}-{int(start) - 1}-0-1")
+    assert namespaces.owner_lives(f"shardscope-00000000-{process}-{int(start) - 1}-0-1")
+    assert namespaces.owner_lives("shardscope-notes")
 
 
 def test_ranks_over_loopback() -> None:

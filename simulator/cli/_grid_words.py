@@ -32,7 +32,6 @@ def table(named: Sequence[SimulatedGrid]) -> TextTable:
 
 def _cells(each: SimulatedGrid, degrees: Sequence[str]) -> dict[str, str]:
     """By the titles of their columns; empty where a grid has none."""
-
     grid, report = each.grid, each.report
     price = dollars(dollars_per_million(report, Priced(name="tokens", per_sample=each.card.sequence)))
     return {

@@ -203,7 +203,6 @@ def _print(
 
 def _answer(each: SimulatedGrid, profile: Profile, stack: TrainingStack, cluster: Cluster) -> Iterator[str]:
     """The best grid: the step first."""
-
     grid, of = each.grid, Priced(name="tokens", per_sample=each.card.sequence)
     yield f"best: {' x '.join(_grid_words.grid_words(grid))}, micro-batches {_grid_words.micro_words(grid)}"
     change = best_change(profile, cluster, each.plan, stack.runtime, each.report)

@@ -68,7 +68,6 @@ def print_points(title: str, rows: Sequence[Row], top: int | None, sought: Seque
 
 def print_rows(title: str, rows: Sequence[Row], columns: Sequence[str], sought: Sequence[str] = ()) -> None:
     """A table of some columns of rows, values in the unit that a person expects; `sought` are those that never go."""
-
     table = _tables.new_table(title, *map(column_title, columns))
     for number, row in enumerate(rows, start=1):
         table.add_row(str(number), *(value_text(name, row[name]) for name in columns))

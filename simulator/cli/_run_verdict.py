@@ -67,7 +67,6 @@ AS_EXPECTED, SLOWER, TOO_FAST, FASTER = (
 
 def run(args: argparse.Namespace) -> None:
     """Print the verdict on args.recorded, or on the numbers beside it, for the run that was started."""
-
     planned = _started_run.planned(args)
     log = read_log_or_numbers(args)
     verdict = verdict_of(planned, log)

@@ -71,7 +71,6 @@ def _print(
     objective: str,
 ) -> None:
     """The ranking or, across a parameter, the groups' best at each of its values and who leads where."""
-
     if not args.across:
         _results.print_points(f"of {len(rows):,}", rows, args.top, (objective,))
         return

@@ -86,7 +86,6 @@ def _print_accounts(
     scenario: Scenario, accounts: Mapping[str, Account], profile: Profile, cluster: Cluster, picture: Chart
 ) -> None:
     """The account of the first policy in full, the others in a row each."""
-
     policy, account = next(iter(accounts.items()))
     say(
         f"{profile.model} on {cluster.name}, up to {cluster.workers} devices, for "

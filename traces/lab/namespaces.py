@@ -1,12 +1,12 @@
 """Linux network namespaces that a process owns: made, listed, and removed with the processes in them.
 
-A name is shardscope-PROCESS-START-..., where START is when the process started, in the kernel's ticks: it tells
-the owner from a later process of the same number, so that what a killed owner left can be known and removed.
+A name begins with its owner, as the names of temporary files do, so that what a killed one left can be removed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from simulator.errors import RunError
-from simulator.owned_files import started
+from simulator.owned_files import has_ended, owner
 
 PREFIX = "shardscope"
 GONE_S = 10.0
@@ -46,7 +46,7 @@ def available() -> str | None:
 
 def owned_prefix() -> str:
     """What the names of this process's namespaces begin with."""
-    return f"{PREFIX}-{os.getpid()}-{started(os.getpid())}"
+    return f"{PREFIX}-{owner()}"
 
 
 def listed(prefix: str = PREFIX) -> list[str]:
@@ -76,8 +76,8 @@ def batch(tool: str, namespace: str, lines: Iterable[str]) -> None:
 
 def owner_lives(name: str) -> bool:
     """Whether the process that made a namespace lives."""
-    parts = name.split("-")
-    return len(parts) < 3 or not parts[1].isdecimal() or started(int(parts[1])) == parts[2]
+    match = re.match(rf"{PREFIX}-(\w+-\d+-\d+)-", name)
+    return match is None or not has_ended(match[1])
 
 
 def remove(names: Sequence[str]) -> None:

@@ -49,7 +49,6 @@ def balanced_shares(profile: Profile, cluster: Cluster, samples: int) -> tuple[i
     Empty where all are as fast. Updates do not count: they follow the synchronisation, for which all wait, and take as
     long for any share.
     """
-
     speeds = cluster.speeds[: cluster.workers]
     if len(set(speeds)) == 1:
         return ()
