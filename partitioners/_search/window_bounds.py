@@ -89,11 +89,6 @@ class Library:
             self._columns[numbers] = self._columns_of(numbers)
             self._all = None
 
-    @property
-    def size(self) -> int:
-        """How many ways there are."""
-        return len(self._columns)
-
     def _columns_of(self, numbers: tuple[int, ...]) -> _Columns:
         tables, base, readable = self._tables, self._base, [number != NONE for number in numbers]
         first = next(number for number in numbers if number != NONE)

@@ -30,6 +30,7 @@ from simulator.errors import InputError
 from simulator.taskgraph import TaskGraph
 from traces.capture.fx_steps import Trained
 from traces.capture.machine_settings import StolenTime, largest
+from traces.capture.measurement_rounds import spread
 from traces.lab.rank import Rank
 from traces.lab.shaped_network import Lab
 from traces.results.executions import Execution, ObservedTask, execution
@@ -72,8 +73,7 @@ class MeasuredSteps:
     @property
     def spread_s(self) -> float:
         """Interquartile range of the steps, in seconds."""
-        lower, _, upper = statistics.quantiles(self.steps_s, n=4, method="inclusive")
-        return upper - lower
+        return spread(self.steps_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
