@@ -16,7 +16,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -265,7 +264,7 @@ def shard_part(script: Script, steps: TracedLayers, wanted: Wanted, position: in
         shard=shard,
         slot=(position, at[1], at[4]),
         copy=at[5],
-        inputs=tuple(each for each in inputs if each.producer < 0 or prod(each.box.shape)),
+        inputs=tuple(each for each in inputs if each.producer < 0 or 0 not in each.box.shape),
         wanted=wanted.get((position, Phase.BACKWARD), {}).get(number, ()),
     )
 
