@@ -12,6 +12,7 @@ import activation_bytes as activations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_megatron import CARD, STACK
 
 from partitioners._grids.measured_rows import card_of
 from simulator.errors import InputError, UnknownNameError
@@ -282,6 +283,25 @@ def test_flops_of_a_token_are_six_per_parameter_and_attention() -> None:
     assert card.flops_per_token == pytest.approx(6 * matrices + 12 * card.layers * card.sequence * card.hidden)
 
 
+def test_a_further_token_has_a_block_a_join_and_the_head_once_more() -> None:
+    """DeepSeek-V3's module has 11.5 billion parameters of its own (README_WEIGHTS.md of its repository)."""
+    card = read_card("deepseek-v3")
+    further = replace(card, layers=62, next_tokens=1)
+    assert further.parameters - card.parameters == pytest.approx(11.5e9, rel=0.01)
+    joined = 2 * card.hidden**2 + card.head_parameters
+    block = replace(card, layers=62).flops_per_token - card.flops_per_token
+    assert further.flops_per_token - card.flops_per_token == pytest.approx(block + 6 * joined)
+    small = replace(CARD, next_tokens=1)
+    profile = modelled_profile(small, STACK)
+    layers = {layer.name: layer for layer in profile.layers}
+    assert profile.parameter_bytes == 2 * small.parameters
+    assert profile.flops_per_sample / small.sequence == pytest.approx(small.flops_per_token, rel=1e-9)
+    for name in ("head", "cross_entropy", "loss"):
+        own, again = layers[name], layers[f"next.0.{name}"]
+        assert (again.forward_s, again.backward_s) == (own.forward_s, own.backward_s)
+    assert layers["next.0.head"].tied_to == ("head",) and layers["next.0.head"].parameter_bytes == 0
+
+
 def test_wrong_cards_and_names() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'llama3-8b'"):
         read_card("llama-3-9b")
@@ -289,7 +309,7 @@ def test_wrong_cards_and_names() -> None:
         is_card("meta-llama/Llama-3.1-9B")
     with pytest.raises(InputError, match="kv_heads is 3"):
         ModelCard(name="x", layers=1, hidden=64, heads=4, kv_heads=3, ffn=64, vocabulary=8, sequence=8)
-    for field in ("kv_heads", "head_width", "shared_ffn", "dense_ffn", "window"):
+    for field in ("kv_heads", "head_width", "shared_ffn", "dense_ffn", "window", "next_tokens"):
         negative: dict[str, Any] = {field: -1}
         with pytest.raises(InputError, match=f"{field} is -1: "):
             replace(read_card("llama3-8b"), **negative)

@@ -28,14 +28,15 @@ def recipe(row: dict[str, str]) -> tuple[ModelCard, TrainingGrid]:
     tensor, pipeline, context, expert = (number[name] for name in ("tensor", "pipeline", "context", "expert"))
     card = replace(read_card(row["network"]), sequence=number["sequence"])
     data = number["gpus"] // (tensor * pipeline * context)
-    blocks = row["layout"] and sum(named_blocks(row["layout"]))  # DeepSeek-V3's of multi-token prediction is one more
+    blocks = row["layout"] and sum(named_blocks(row["layout"]))  # the last predicts a further token of DeepSeek-V3
     grid = TrainingGrid(
         data=data, tensor=tensor, pipeline=pipeline, context=context, chunks=number["chunks"], expert=expert,
         expert_tensor=1 if expert > 1 and tensor > 1 else 0, zero_stage=number["zero_stage"],
         microbatch=number["microbatch"], accumulation=number["batch"] // (data * number["microbatch"]),
         recomputation=row["recomputation"], layout=row["layout"], schedule=row.get("schedule", ""),
     )  # fmt: skip
-    return replace(card, layers=blocks or card.layers), grid
+    further = blocks - card.layers if blocks else 0
+    return replace(card, layers=card.layers + further, next_tokens=further), grid
 
 
 def named(row: dict[str, str], card: ModelCard, grid: TrainingGrid) -> str:

@@ -76,8 +76,8 @@ def source() -> Source:
     return Source(
         title="Llama, GPT-3, Nemotron and mixtures in 8 and 16 bits on 8 to 1,024 H100 to GB300 (NVIDIA NeMo)",
         method="By `nemo-h100`, as recipes of the same releases have it; mixtures whose tokens go by NCCL's all-to-all "
-        "by `megatron-a100`. The block of DeepSeek-V3 that predicts a second token is counted as one more. Memory is "
-        "not judged. Hosts decide where experts are small: their launches are counted too low. Recipes on Blackwell "
+        "by `megatron-a100`. DeepSeek-V3 predicts a second token by its last block (`next_tokens`). Memory is not "
+        "judged. Hosts decide where experts are small: their launches are counted too low. Recipes on Blackwell "
         "from release 26.06 on fuse what experts do (`nemo-fused-h100`), and put whole steps into one CUDA graph.",
         steps=[replace(step, fit="", counted=not step.note) for step in all_predicted(published)],
         commands=published[0].command,

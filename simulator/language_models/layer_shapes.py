@@ -14,7 +14,7 @@ from simulator.language_models.block import (
     norm_operator,
     permutation_operator,
 )
-from simulator.language_models.model_card import ModelCard
+from simulator.language_models.model_card import NEXT_NORMS, ModelCard
 from simulator.language_models.training_stack import TrainingStack
 from simulator.workload import Geometry
 
@@ -63,15 +63,32 @@ def layer_shapes(card: ModelCard, samples: int, stack: TrainingStack) -> Iterato
         of = card.dense_block if number < card.dense_layers else card
         yield from _block(of, f"blocks.{number}.", stream, tokens, stack)
         stream = f"blocks.{number}.add_ffn"
-    norm, head = norm_operator(card, tokens), head_operator(card, tokens)
+    tied = ("embedding",) if card.tied_embeddings else ()
+    yield from _prediction(card, "", stream, tokens, stack, tied)
+    for number in range(card.next_tokens):
+        prefix, rows = f"next.{number}.", ProductShape(rows=tokens, inputs=2 * h, outputs=h)
+        join = BlockOperator(name="join", kind="linear", shape=rows, parameters=2 * h * h, saved_bytes=4.0 * tokens * h)
+        yield LayerShape(
+            name=prefix + "join", kind="linear", inputs=("norm",), channels=h, operator=join, geometry=MIXING,
+            parameters=join.parameters, saved_bytes=join.saved_bytes,
+        )  # fmt: skip
+        yield from _prediction(card, prefix, prefix + "join", tokens, stack, ("head",))
+
+
+def _prediction(
+    card: ModelCard, prefix: str, stream: str, tokens: int, stack: TrainingStack, tied_to: tuple[str, ...]
+) -> Iterator[LayerShape]:
+    """The norm behind `stream`, the head, whose table that of `tied_to` is, and the loss."""
+    norms = NEXT_NORMS if prefix else 1
+    norm, head = norm_operator(card, tokens, norms), head_operator(card, tokens)
     yield LayerShape(
-        name="norm", kind="norm", inputs=(stream,), channels=h, operator=norm, geometry=MIXING,
+        name=prefix + "norm", kind="norm", inputs=(stream,), channels=card.hidden, operator=norm, geometry=MIXING,
         parameters=norm.parameters, saved_bytes=norm.saved_bytes + head.saved_bytes,
     )  # fmt: skip
+    own = 0 if tied_to else card.head_parameters
     yield LayerShape(
-        name="head", kind="linear", inputs=("norm",), channels=card.vocabulary, operator=head, geometry=MIXING,
-        parameters=(0 if card.tied_embeddings else card.head_parameters) + card.vocabulary * card.head_bias,
-        tied_to=("embedding",) if card.tied_embeddings else (),
+        name=prefix + "head", kind="linear", inputs=(prefix + "norm",), channels=card.vocabulary, operator=head,
+        geometry=MIXING, parameters=own + card.vocabulary * card.head_bias * (not prefix), tied_to=tied_to,
     )  # fmt: skip
     logits = tokens * card.vocabulary
     loss = BlockOperator(
@@ -79,11 +96,11 @@ def layer_shapes(card: ModelCard, samples: int, stack: TrainingStack) -> Iterato
         traffic_bytes=logits * stack.device.loss_bytes_per_logit / stack.device.traffic_factor,
     )  # fmt: skip
     yield LayerShape(
-        name="cross_entropy", kind="cross_entropy", inputs=("head",), channels=3, operator=loss, geometry=MIXING,
-        saved_bytes=4.0 * logits, working_bytes=(stack.logit_bytes - 4.0) * logits, element_bytes=4,
+        name=prefix + "cross_entropy", kind="cross_entropy", inputs=(prefix + "head",), channels=3, operator=loss,
+        geometry=MIXING, saved_bytes=4.0 * logits, working_bytes=(stack.logit_bytes - 4.0) * logits, element_bytes=4,
     )  # fmt: skip
     yield LayerShape(
-        name="loss", kind="add", inputs=("cross_entropy",), channels=3, element_bytes=4,
+        name=prefix + "loss", kind="add", inputs=(prefix + "cross_entropy",), channels=3, element_bytes=4,
         operator=BlockOperator(name="loss", kind="add"),
     )  # fmt: skip
 

@@ -11,6 +11,9 @@ from simulator.expert_routing import Routing
 MOST_BLOCKS = 2_000
 """Of a decoder: a block is ten layers of a profile, which has MOST_LAYERS at most."""
 
+NEXT_NORMS = 3
+"""Of a further token: of what the blocks make, of the token's embedding, and before the head."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
@@ -100,6 +103,9 @@ class ModelCard:
     """With a window, one block of so many attends to all tokens; 0: none."""
     positions: int = 0
     """Learned position vectors; 0: rotary or none."""
+    next_tokens: int = 0
+    """Further tokens that are predicted, each by the next of the last blocks, which joins the hidden state with that
+    token's embedding, and by the head once more: multi-token prediction (DeepSeek-V3, arXiv 2412.19437, 2.2)."""
     dropout: bool = False
     """Some of the embedding's outputs, the attention's scores and the outputs of both halves of a block are set to 0;
     their masks are kept, a byte an element."""
@@ -110,7 +116,8 @@ class ModelCard:
     def __post_init__(self) -> None:
         for name in ("layers", "hidden", "heads", "ffn", "vocabulary", "sequence"):
             require_count(name, getattr(self, name))
-        sizes = ("kv_heads", "head_width", "experts", "shared_ffn", "dense_layers", "dense_ffn", "window", "positions")
+        sizes = ("kv_heads", "head_width", "experts", "shared_ffn", "dense_layers", "dense_ffn", "window", "positions",
+                 "next_tokens")  # fmt: skip
         for name in sizes:
             require_from_0(name, getattr(self, name) or 0, MOST_COUNT)
         require(self.layers <= MOST_BLOCKS, "layers", self.layers, f"a decoder has at most {MOST_BLOCKS:,} blocks")
@@ -245,7 +252,8 @@ class ModelCard:
         blocks = (self.layers - self.dense_layers) * self.block_parameters
         if self.dense_layers:
             blocks += self.dense_layers * self.dense_block.block_parameters
-        return blocks + self.embedding_parameters + head + self.norm_vectors * self.hidden
+        joins = self.next_tokens * self.hidden * (2 * self.hidden + NEXT_NORMS * self.norm_vectors)
+        return blocks + joins + self.embedding_parameters + head + self.norm_vectors * self.hidden
 
     def described(self) -> str:
         """Name and size in one line."""
@@ -260,7 +268,8 @@ class ModelCard:
         taken = self.hidden * (wide * ((self.experts_per_token or 1) * self.ffn + self.shared_ffn) + self.experts)
         dense = self.hidden * wide * self.dense_ffn
         blocks = self.layers * attention + (self.layers - self.dense_layers) * taken + self.dense_layers * dense
-        return blocks + self.head_parameters
+        joins = self.next_tokens * (2 * self.hidden**2 + self.head_parameters)
+        return blocks + joins + self.head_parameters
 
     @property
     def flops_per_token(self) -> float:
