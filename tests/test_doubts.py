@@ -125,6 +125,6 @@ def test_an_undisturbed_clock_leaves_out_what_others_had_of_its_core_and_says_th
     assert clock.seconds(moments(100, 50, 7), moments(110, 55, 11)) == 6 and clock.queued == 0.4
     assert clock.seconds(moments(110, 55, 11), moments(116, 58, 11)) == 6 and clock.queued == 0.25
     assert "for 25% of the steps' time" in clock.remark()
-    assert clock.seconds(moments(0, 0, 0), moments(10, 9, 4)) == 9
     clock.forget()
     assert clock.queued == 0
+    assert clock.seconds(moments(0, 0, 0), moments(10, 9, 25)) == 9 and clock.queued == 0.1

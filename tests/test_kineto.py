@@ -19,7 +19,7 @@ from simulator.errors import InputError
 from traces.capture.command import capture
 from traces.imports import _kineto
 from traces.imports._attribution import UNMATCHED, RecordedStep, _Owners, attribute
-from traces.imports._collectives import is_collective
+from traces.imports._collectives import collective_call, curves, is_collective
 from traces.imports._imported import ImportOptions
 from traces.imports._recording import Work, read_recording
 from traces.imports._structure import structure
@@ -303,6 +303,45 @@ def test_collectives_are_known_by_either_spelling() -> None:
     for name in (*names, "volta_sgemm"):
         work = Work(name=name, start_s=0, duration_s=1, arguments={}, origin=None)
         assert is_collective(work) == (name in names)
+
+
+def a_collective(name: str, elements: int, dtype: str = "Float") -> Work:
+    about = {"Collective name": name, "In msg nelems": elements, "dtype": dtype, "Group size": 4}
+    return Work(name="ncclDevKernel_Generic(x)", start_s=0, duration_s=elements * 1e-6, arguments=about, origin=None)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "name", "ranks"),
+    [
+        ("allreduce", "all_reduce", 1),
+        ("allreduce_coalesced", "all_reduce", 1),
+        ("broadcast", "broadcast", 1),
+        ("reduce", "reduce", 1),
+        ("reduce_scatter", "reduce_scatter", 1),  # its input is the sum before it is cut
+        ("_reduce_scatter_base", "reduce_scatter", 1),
+        ("reduce_scatter_tensor_coalesced", "reduce_scatter", 1),
+        ("all_gather", "all_gather", 4),  # its input is the part that one rank gives
+        ("_allgather_base", "all_gather", 4),
+        ("allgather_into_tensor_coalesced", "all_gather", 4),
+        ("all_to_all", "all_to_all", 4),  # its input is what one rank sends
+        ("all_to_allv", "all_to_all", 4),
+        ("send", "send", 1),
+    ],
+)
+def test_collectives_are_as_large_as_clusters_count_them(recorded: str, name: str, ranks: int) -> None:
+    calls = [collective_call(a_collective(recorded, elements)) for elements in (1000, 8000)]
+    assert [(call.name, call.size_bytes) for call in calls] == [(name, 4000 * ranks), (name, 32000 * ranks)]
+    assert [size for size, _ in curves(calls)[name][4].points] == [4000 * ranks, 32000 * ranks]
+
+
+def test_sizes_of_collectives_are_those_of_their_numbers_if_known() -> None:
+    dtypes = {"Float8_e4m3fn": 1, "BFloat16": 2, "Short": 2, "Double": 8, "Undefined": 0}
+    assert {t: collective_call(a_collective("allreduce", 10, t)).size_bytes // 10 for t in dtypes} == dtypes
+
+
+def test_only_collectives_that_clusters_have_become_curves() -> None:
+    """Those of a stage that receives are not: a cluster counts them where they are sent."""
+    assert not curves([collective_call(a_collective(name, n)) for name in ("recv", "gather") for n in (1000, 8000)])
 
 
 def test_a_long_trace_takes_little_more_than_its_text(tmp_path: Path) -> None:

@@ -96,8 +96,9 @@ class UndisturbedClock(HostClock):
     def seconds(self, start: tuple[Moment, float, Moment], end: tuple[Moment, float, Moment]) -> float:
         (began_s, began_used_s), (ended_s, ended_used_s) = start[2], end[0]
         wall_s, queued_s = ended_s - began_s, end[1] - start[1]
-        self._wall_s, self._queued_s = self._wall_s + wall_s, self._queued_s + queued_s
-        return max(wall_s - queued_s, ended_used_s - began_used_s)
+        undisturbed_s = max(wall_s - queued_s, ended_used_s - began_used_s)
+        self._wall_s, self._queued_s = self._wall_s + wall_s, self._queued_s + wall_s - undisturbed_s
+        return undisturbed_s
 
     def forget(self) -> None:
         self._wall_s = self._queued_s = 0.0
