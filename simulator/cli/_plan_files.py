@@ -55,6 +55,13 @@ def profile_named(plan: Plan, asked: str | None) -> str:
     return named
 
 
+def profile_of(plan: Plan, asked: str | None) -> Profile:
+    """The profile asked for, else that of the command that made the plan; of a card on the GPU that it takes by itself,
+    which is enough to know sizes."""
+    of_card = _options.of_card(made_by(plan)) if says_how_made(plan) else {}
+    return _options.profile_on(profile_named(plan, asked), None, **of_card)
+
+
 def write_plan(plan: Plan, path: str, args: argparse.Namespace) -> None:
     """Write a plan that records the command line."""
     files.write_plan(replace(plan, command=shlex.join(["shardscope", *args.argv])), path)

@@ -6,6 +6,7 @@ With --reconfiguration: measure what changing the devices of a running job costs
 
 from __future__ import annotations
 
+from simulator.cli import _plan_files
 from simulator.errors import needing
 
 
@@ -23,4 +24,4 @@ def main(argv: list[str]) -> int:
 
             return reconfiguration_costs.main([word for word in argv if word != "--reconfiguration"])
         from traces.calibrate import command
-    return command.main(argv)
+    return command.main(argv, _plan_files.profile_of)

@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -52,8 +52,11 @@ COPIED_NETWORK = "vgg_small"
 """9 MB of parameters, so that what copies of gradients take stands out."""
 
 
-def main(argv: Sequence[str]) -> int:
-    """Measure and write; on other ranks than torchrun's first nothing is written."""
+def main(argv: Sequence[str], profile_of: Callable[[Plan, str | None], Profile]) -> int:
+    """Measure and write; on other ranks than torchrun's first nothing is written.
+
+    profile_of: a plan's profile, by the name that is asked for, if any.
+    """
     parser = OneLineParser(prog="shardscope calibrate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("cluster", metavar="CLUSTER", help="cluster file, or a name that `shardscope clusters` lists")
@@ -61,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--plan", metavar="PLAN", help="measure up to the largest message and collective of this plan")
     sizes.add_argument("--up-to", metavar="BYTES", help="measure up to this size, e.g. 64MB (default 16.8 MB)")
-    parser.add_argument("--profile", metavar="PROFILE", help="the plan's profile (default: by the plan's model)")
+    parser.add_argument("--profile", metavar="PROFILE", help="the plan's profile (default: what it was made of)")
     text = "measure again until passes agree within 10%%, for no longer than this (default 3min; at least one pass)"
     parser.add_argument("--budget", metavar="TIME", type=duration, default=180.0, help=text)
     parser.add_argument("--timeout", metavar="SECONDS", type=positive, default=600.0, help="at most (default 600)")
@@ -72,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     files.check_writable(args.output, files.YAML)
     cluster = read_cluster(args.cluster, devices=args.devices)
     _check_place(cluster)
-    task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster), links.SIZES_BYTES))
+    task = links.probe_arguments(cluster, sizes_to(_largest_bytes(args, cluster, profile_of), links.SIZES_BYTES))
     passes = _passes(cluster, task, args)
     if _speaks():
         measured, runtime = median_calibration([calibration for calibration, _ in passes])
@@ -140,7 +143,9 @@ def largest_sent_bytes(profile: Profile, plan: Plan, cluster: Cluster) -> int:
     return round(max([*graph.bytes[messages], *(bucket.sent_bytes for bucket in model.buckets)], default=0.0))
 
 
-def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
+def _largest_bytes(
+    args: argparse.Namespace, cluster: Cluster, profile_of: Callable[[Plan, str | None], Profile]
+) -> int:
     if args.up_to is not None:
         up_to = units.parse_bytes(args.up_to)
         shortest = min(links.SIZES_BYTES)
@@ -149,7 +154,7 @@ def _largest_bytes(args: argparse.Namespace, cluster: Cluster) -> int:
     if args.plan is None:
         return max(links.SIZES_BYTES)
     plan = files.read_plan(args.plan)
-    return max(largest_sent_bytes(files.read_profile(args.profile or plan.model), plan, cluster), links.SIZES_BYTES[1])
+    return max(largest_sent_bytes(profile_of(plan, args.profile), plan, cluster), links.SIZES_BYTES[1])
 
 
 def _check_place(cluster: Cluster) -> None:
