@@ -262,7 +262,7 @@ def test_a_budget_ends_with_the_time_or_once_the_step_is_known(
 ) -> None:
     network = Network(build=lambda: nn.Linear(8, 8), input_shape=(8,))
     measured = MeasurementRounds(network, CPU, 2, torch.float32, ())
-    monkeypatch.setattr(measured, "whole_step", cycle(step_s).__next__)
+    monkeypatch.setattr(measured, "whole_step", cycle((0.0, seconds) for seconds in step_s).__next__)
     measured.measure(9, 1, ends_s=time.monotonic() + left_s)
     assert len(measured.whole_s) == rounds
     assert "interquartile ranges of 5 rounds" in capture(network, 2, fractions=(), budget_s=1e-9).notes
@@ -275,9 +275,11 @@ def test_layers_take_as_long_together_as_ordinary_passes_of_every_size() -> None
     layers = list(rounds.layers())
     together_s = sum(layer.forward_s + layer.backward_s + layer.update_s for layer in layers)
     assert together_s == pytest.approx(statistics.median(rounds.whole_s), rel=1e-4)
+    passes_s = sum(layer.forward_s + layer.backward_s for layer in layers)
+    assert passes_s == pytest.approx(statistics.median(rounds.pass_s[4]), rel=1e-4)
     for size in (1, 2):
         points = [point for layer in layers for point in layer.scaling if point.batch_size == size]
-        passes_s = rounds.smaller_whole_s[size]
+        passes_s = rounds.pass_s[size]
         assert len(points) == len(layers) and len(passes_s) == 3
         expected_s = pytest.approx(statistics.median(passes_s), rel=1e-4)
         assert sum(point.forward_s + point.backward_s for point in points) == expected_s

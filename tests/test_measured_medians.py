@@ -33,7 +33,7 @@ def equal(seconds: float) -> Times:
 
 def measured(rounds: MeasurementRounds) -> MeasurementRounds:
     """Three rounds, of which the second takes three times and the third twice as long as the first: 24 s of layers in
-    48 s of a step by their medians."""
+    48 s of a step by their medians, of which ordinary passes take 33: three halves of the layers' 22."""
     assert [layer.name for layer in rounds.surveyed][1:] == ["model.1", "loss"] or len(rounds.surveyed) == 3
     rounds.whole_s[:] = [47.0, 50.0, 48.0]
     for times in (1.0, 3.0, 2.0):
@@ -50,7 +50,9 @@ def measured(rounds: MeasurementRounds) -> MeasurementRounds:
         rounds._smaller[2].append(equal(2 * times))
         rounds._narrow[False, HALF].append(equal(0.5 * times))
         rounds._narrow[True, HALF].append(equal(0.25 * times))
-    rounds.smaller_whole_s[1][:] = [35.0, 36.0, 40.0]  # where its layers take 12 s
+    rounds.pass_s[4][:] = [32.0, 33.0, 34.0]
+    rounds.pass_s[1][:] = [35.0, 36.0, 40.0]  # where its layers take 12 s
+    rounds.pass_s[2][:] = [24.0, 24.0, 24.0]  # as its layers do
     return rounds
 
 
@@ -58,16 +60,17 @@ def test_layers_are_medians_scaled_to_the_step() -> None:
     done = measured(rounds())
     assert done.layers_to_step() == 0.5
     linear, relu, loss = done.layers()
-    assert [(x.forward_s, x.backward_s, x.update_s) for x in (linear, relu, loss)] == [(4, 16, 4), (8, 8, 0), (4, 4, 0)]
-    assert [(x.forward_spread_s, x.backward_spread_s) for x in (linear, relu, loss)] == [(2, 8), (4, 4), (2, 2)]
-    assert [x.recompute_s for x in (linear, relu, loss)] == [16, 6, 0]  # no more than the backward pass
+    times = [(x.forward_s, x.backward_s, x.update_s) for x in (linear, relu, loss)]
+    assert times == [(3, 12, 15), (6, 6, 0), (3, 3, 0)]
+    assert [(x.forward_spread_s, x.backward_spread_s) for x in (linear, relu, loss)] == [(1.5, 6), (3, 3), (1.5, 1.5)]
+    assert [x.recompute_s for x in (linear, relu, loss)] == [12, 4.5, 0]  # no more than the backward pass
     assert [x.accumulate_s for x in (linear, relu, loss)] == [1, 0, 0]  # sums are not part of the step
     sizes = [
         ScalingPoint(batch_size=size, forward_s=6 if size == 1 else 4, backward_s=6 if size == 1 else 4)
         for size in (1, 2)
     ]
-    narrow = ScalingPoint(batch_size=4, channel_fraction=0.5, forward_s=2, backward_s=2)
-    reading = ScalingPoint(batch_size=4, input_channel_fraction=0.5, forward_s=1, backward_s=1)
+    narrow = ScalingPoint(batch_size=4, channel_fraction=0.5, forward_s=1.5, backward_s=1.5)
+    reading = ScalingPoint(batch_size=4, input_channel_fraction=0.5, forward_s=0.75, backward_s=0.75)
     assert linear.scaling == (*sizes, narrow, reading)
     assert relu.scaling == (*sizes, narrow) and loss.scaling == tuple(sizes)
     assert done.points == "3 layers at batch sizes 1, 2, 4 and 1/2 of the channels"
@@ -79,11 +82,25 @@ def test_layers_that_a_device_times_are_not_scaled(times_calls: bool, monkeypatc
     monkeypatch.setattr(device_clocks.HostClock, "times_calls", times_calls)
     done = measured(rounds())
     linear, *_ = done.layers()
-    assert linear.forward_s == (4.0 if times_calls else 2.0)
-    assert linear.scaling[2].forward_s == (2.0 if times_calls else 1.0)
+    assert (linear.forward_s, linear.update_s) == ((3.0, 15.0) if times_calls else (2.0, 2.0))
+    assert linear.scaling[2].forward_s == (1.5 if times_calls else 1.0)
     known = done.circumstances()
     assert (known.ratio, known.ahead) == (0.5, not times_calls)
     assert any("scaled to it" in remark for remark in done.remarks()) is times_calls
+
+
+def test_an_update_that_calls_make_seem_short_lengthens_no_pass() -> None:
+    """Of a step of 110 s 100 are its update's, which layers one by one do in 40: half the batch takes half its 10 s."""
+    done = rounds()
+    done._full.append(Times(forward_s={0: 6.0}, backward_s={0: 4.0}, update_s={0: 40.0}))
+    done._sums.append(Times())
+    done._smaller[2].append(Times(forward_s={0: 3.0}, backward_s={0: 2.0}))
+    done.whole_s[:], done.pass_s[4][:], done.pass_s[2][:] = [110.0], [10.0], [5.0]
+    del done._smaller[1]
+    done._narrow.clear()
+    layer = next(done.layers())
+    assert (layer.forward_s, layer.backward_s, layer.update_s) == (6, 4, 100)
+    assert layer.scaling == (ScalingPoint(batch_size=2, forward_s=3, backward_s=2),)
 
 
 class Passes:
@@ -117,7 +134,7 @@ def test_a_round_measures_everything_once_and_sums_where_they_are_shortest(
     monkeypatch.setattr(device_clocks.HostClock, "times_calls", times_calls)
     monkeypatch.setattr(done, "passes", Passes(4, asked))
     monkeypatch.setattr(done, "_smaller_passes", {size: Passes(size, asked) for size in (1, 2)})
-    monkeypatch.setattr(done, "whole_step", lambda: asked.append(("whole",)) or 1.0)
+    monkeypatch.setattr(done, "whole_step", lambda: asked.append(("whole",)) or (1.0, 0.5))
     monkeypatch.setattr(done, "_whole_pass", lambda data: asked.append(("pass", len(data))) or 1.0)
     done._round()
     whole = {size: [("pass", size)] * times_calls for size in (1, 2)}
@@ -125,9 +142,10 @@ def test_a_round_measures_everything_once_and_sums_where_they_are_shortest(
         ("whole",), ("step", 4, 4), ("accumulated", 1, 1), *whole[1], ("gradients", 1, 1), *whole[2],
         ("gradients", 2, 2), ("narrowed", 4, 4), ("narrowed", 4, 4),
     ]  # fmt: skip
+    assert (done.whole_s, done.pass_s[4]) == ([1.5], [1.0])
     assert [len(each) for each in (done.whole_s, done._full, done._sums, *done._narrow.values())] == [1, 1, 1, 1, 1]
     done._forget()
-    assert not any((done.whole_s, done._full, done._sums, *done._narrow.values(), *done.smaller_whole_s.values()))
+    assert not any((done.whole_s, done._full, done._sums, *done._narrow.values(), *done.pass_s.values()))
 
 
 def test_medians_and_interquartile_ranges_by_hand() -> None:

@@ -6,10 +6,11 @@ forward and backward with narrowed layers, for every fraction of output and of i
 hits all of them alike.
 
 On a CPU a layer that is timed by itself also takes what timing it costs, and finds colder caches; and between layers
-there is work that is no layer's. In a small micro-batch that is a fifth of the whole and more. So the layers of each
-batch size are scaled to take as long together as the ordinary pass of that size. Layers are timed by the processor, and
-ordinary steps and passes by the clock on the wall less the time in which other programs had the core: what disturbs the
-machine is in neither. How far the layers were from the step before they were scaled says how much they can be trusted.
+there is work that is no layer's. In a small micro-batch that is a fifth of the whole and more. So the passes of
+layers are scaled to take as long together as the ordinary pass of their batch size, of the full batch those of the
+step, and updates to what the step takes besides. Layers are timed by the processor, and ordinary steps and passes by
+the clock on the wall less the time in which other programs had the core: what disturbs the machine is in neither. How
+far the layers were from the step before they were scaled says how much they can be trusted.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from math import inf, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +43,7 @@ from traces.zoo.own_network import Data, draw
 
 FEWEST_ROUNDS, PRECISION = 5, 0.01
 """A budget ends no earlier than after so many rounds that count, and when the median step is known this well."""
+PASSES, UPDATE, STEP = slice(2), slice(2, 3), slice(3)  # of Times.phases
 MEDIAN_ERROR = 1.2533 / 1.3490
 """A median's standard error is the first times that of the mean, and quartiles lie twice 0.6745 standard deviations
 apart, the second (of a normal distribution)."""
@@ -50,7 +53,7 @@ class MeasurementRounds:
     """A network on a device with data of `batch_size` samples, ready to be measured.
 
     inputs: (batch_size, *input shape). surveyed: the layers without times. narrowed: as in Survey. whole_s: seconds of
-    the whole steps so far, smaller_whole_s: of ordinary forward and backward passes by their batch size.
+    the whole steps so far, pass_s: of ordinary passes by their batch size, the full batch's in those steps.
     recorded: whether its layers were recorded from a run, not traced. skipped: smaller batch sizes that are left out
     because the network calls other layers there.
     """
@@ -78,7 +81,7 @@ class MeasurementRounds:
         self._full: list[Times] = []
         self._sums: list[Times] = []
         self._smaller: dict[int, list[Times]] = {size: [] for size in self._smaller_passes}
-        self.smaller_whole_s: dict[int, list[float]] = {size: [] for size in self._smaller_passes}
+        self.pass_s: dict[int, list[float]] = {size: [] for size in (*self._smaller_passes, batch_size)}
         self._narrow: dict[tuple[bool, Fraction], list[Times]] = {form: [] for form in self.narrowed}
 
     @property
@@ -148,9 +151,12 @@ class MeasurementRounds:
 
     def layers(self) -> Iterator[Layer]:
         """The layers with the medians of all rounds, scaled to what they take together."""
-        scale = 1 / self.layers_to_step() if self._clock.times_calls else 1.0
+        passes_s = statistics.median(self.pass_s[len(self.inputs)])
+        besides_s = statistics.median(self.whole_s) - passes_s
+        scale, of_update = self._scale(self._full, [passes_s]), self._scale(self._full, [besides_s], UPDATE)
         for i, surveyed in enumerate(self.surveyed):
-            forward, backward, update = ([scale * s for s in part] for part in _column(self._full, i))
+            factors = zip((scale, scale, of_update), _column(self._full, i), strict=True)
+            forward, backward, update = ([factor * s for s in part] for factor, part in factors)
             sums = [times.accumulate_s.get(i, 0.0) for times in self._sums]
             again = [scale * times.recompute_s.get(i, 0.0) for times in self._full]
             yield replace(
@@ -165,10 +171,14 @@ class MeasurementRounds:
                 scaling=(*self._batch_points(i), *self._channel_points(i, scale)),
             )
 
+    def _scale(self, times: Sequence[Times], ordinary_s: Sequence[float], phases: slice = PASSES) -> float:
+        """The median of ordinary seconds over those of all layers; 1 where times hold no calls, or layers none."""
+        together_s = _sum_s(times, phases) if self._clock.times_calls else 0.0
+        return statistics.median(ordinary_s) / together_s if together_s else 1.0
+
     def _batch_points(self, layer: int) -> Iterator[ScalingPoint]:
         for size, times in self._smaller.items():
-            whole_s = self.smaller_whole_s[size]
-            scale = statistics.median(whole_s) / _sum_s(times) if whole_s else 1.0
+            scale = self._scale(times, self.pass_s[size])
             forward, backward = ([scale * s for s in part] for part in _column(times, layer)[:2])
             yield ScalingPoint(batch_size=size, forward_s=median(forward), backward_s=median(backward))
 
@@ -185,28 +195,30 @@ class MeasurementRounds:
                 )
 
     def _round(self) -> None:
-        self.whole_s.append(self.whole_step())
+        passes_s, update_s = self.whole_step()
+        self.whole_s.append(passes_s + update_s)
+        self.pass_s[len(self.inputs)].append(passes_s)
         self._full.append(self.passes.step(self.inputs))
         smallest = min(self._smaller, default=len(self.inputs))
         passes = self._smaller_passes.get(smallest, self.passes)  # sums of gradients are as large at every batch size
         self._sums.append(passes.accumulated(self.inputs[:smallest]))
         for size, times in self._smaller.items():
             if self._clock.times_calls:
-                self.smaller_whole_s[size].append(self._whole_pass(self.inputs[:size]))
+                self.pass_s[size].append(self._whole_pass(self.inputs[:size]))
             times.append(self._smaller_passes[size].gradients(self.inputs[:size])[0])
         for form, times in self._narrow.items():
             times.append(self.passes.narrowed(self.inputs, self.narrowed[form]))
 
-    def whole_step(self) -> float:
-        """Seconds of an ordinary training step among others: from the end of a step to the end of the next."""
+    def whole_step(self) -> tuple[float, float]:
+        """Seconds of the passes and of the update of an ordinary step among others, since the end of the one before."""
         self._step_clock.settle()
         for _ in range(self._step_clock.fill_steps):
             self.train()
         start = self._step_clock.mark()
-        self.train()
+        between = self.train()
         end = self._step_clock.mark()
         self._step_clock.settle()
-        return self._step_clock.seconds(start, end)
+        return self._step_clock.seconds(start, between), self._step_clock.seconds(between, end)
 
     def _whole_pass(self, data: Data) -> float:
         """Seconds of an ordinary forward and backward pass: the mean of as many as make a step, one after another.
@@ -221,11 +233,13 @@ class MeasurementRounds:
             self._optimizer.zero_grad()
         return statistics.fmean(seconds[1:])
 
-    def train(self) -> None:
-        """An ordinary training step."""
+    def train(self) -> Any:
+        """An ordinary training step; returns the clock's mark between its passes and its update."""
         self.trained(self.inputs).backward()
+        between = self._step_clock.mark()
         self._optimizer.step()
         self._optimizer.zero_grad()
+        return between
 
     def remarks(self) -> Iterator[str]:
         """What a profile's notes say: how layers were obtained, how well the host kept ahead, what others disturbed."""
@@ -245,11 +259,10 @@ class MeasurementRounds:
         self._clock.forget()
         self._step_clock.forget()
         self._stolen = StolenTime()
-        self.whole_s.clear()
         for times in (self._full, self._sums, *self._smaller.values(), *self._narrow.values()):
             times.clear()
-        for whole_s in self.smaller_whole_s.values():
-            whole_s.clear()
+        for seconds in (self.whole_s, *self.pass_s.values()):
+            seconds.clear()
 
 
 def median(seconds: Sequence[float]) -> float:
@@ -270,13 +283,13 @@ def rounded(value: float) -> float:
     return float(f"{value:.6g}")
 
 
-def _sum_s(times: Sequence[Times]) -> float:
-    """Seconds of all layers together, of each the medians."""
+def _sum_s(times: Sequence[Times], phases: slice = STEP) -> float:
+    """Seconds of all layers together, of each the medians. phases: which of `Times.phases`."""
     layers = {layer for each in times for part in each.phases for layer in part}
-    return sum(statistics.median(part) for layer in sorted(layers) for part in _column(times, layer))
+    return sum(statistics.median(part) for layer in sorted(layers) for part in _column(times, layer)[phases])
 
 
-def _column(times: Sequence[Times], layer: int) -> tuple[list[float], list[float], list[float]]:
+def _column(times: Sequence[Times], layer: int) -> tuple[list[float], ...]:
     """Forward, backward and update seconds of a layer in every round; 0 for what it does not have."""
     forward = [each.forward_s.get(layer, 0.0) for each in times]
     backward = [each.backward_s.get(layer, 0.0) for each in times]
