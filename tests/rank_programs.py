@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+from simulator.errors import InputError
 from traces.lab.rank import Rank
 
 
@@ -43,6 +44,8 @@ def troubled(rank: Rank, trouble: str) -> None:
     rank.doing(f"forward of conv{rank.number}")
     if rank.number == 1 and trouble == "raises":
         raise ValueError("the shard is empty")
+    if rank.number == 1 and trouble == "refuses":
+        raise InputError("the shard is empty")
     if rank.number == 1 and trouble == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(600)

@@ -198,6 +198,7 @@ def test_a_sequence_has_its_length_as_height() -> None:
     assert (layers["norm"].inputs, layers["head"].inputs) == (("lstm",), ("norm",))
     assert fractions_of(layers["tokens"]) == [0.5]
     assert layers["head"].flops == 2 * 4 * 7 * 6 * 11
+    assert layers["lstm"].flops == 2 * 4 * 7 * 24 * (6 + 6)  # four gates, of what it reads and of its state
 
 
 def test_a_shared_parameter_is_counted_once() -> None:

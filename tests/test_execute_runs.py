@@ -18,7 +18,7 @@ import torch.distributed as dist
 from plans import planned
 from small_networks import switched
 from tiny_networks import BATCH, FUNCTIONAL, MIXED, TIED, profile_of
-from torch import Tensor
+from torch import Tensor, nn
 from training import CLUSTER, alone, made, random_plan, script_of, sharded
 
 from benchmarks.studies.whole_parameters import whole_parameters
@@ -36,6 +36,7 @@ from traces.runs.executor.run_setup import Script
 from traces.runs.executor.shard_operators import Slot
 from traces.runs.executor.transport import Gloo
 from traces.runs.executor.worker import Worker
+from traces.zoo.networks import Network
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
@@ -191,6 +192,34 @@ def test_a_profile_of_another_network_is_refused() -> None:
     script = replace(script_of(made("data")), network=FUNCTIONAL)
     with pytest.raises(InputError, match="capture"):
         script.build()
+
+
+class Halves(nn.Module):
+    """A layer with two outputs between two linear ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Any:
+        left, right = self.first(x).chunk(2, 1)
+        return self.last(left * right)
+
+
+def volumes() -> nn.Module:
+    return nn.Sequential(nn.Conv3d(3, 4, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (Network(build=Halves, input_shape=(8,)), "layer 'chunk' makes several tensors: our executor passes on one"),
+        (Network(build=volumes, input_shape=(3, 4, 4, 4)), "layer '0' makes volumes: our executor passes on one"),
+    ],
+)
+def test_layers_whose_outputs_are_no_sequence_or_plane_are_refused(network: Network, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        script_of(made("data", network), network=network).build()
 
 
 def test_the_command_runs_a_plan_and_says_what_was_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

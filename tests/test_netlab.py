@@ -152,6 +152,7 @@ def test_ranks_keep_to_their_cores() -> None:
     "trouble, complaint",
     [
         ("raises", "rank 1 failed with exit code 1 (last task: forward of conv1)"),
+        ("refuses", "rank 1 failed with exit code 1 (last task: forward of conv1)\n    the shard is empty"),
         ("killed", "rank 1 was killed by SIGKILL (last task: forward of conv1)"),
     ],
 )
@@ -160,6 +161,7 @@ def test_a_dying_rank_ends_the_run(trouble: str, complaint: str) -> None:
         launch("rank_programs:troubled", 3, arguments={"trouble": trouble}, backend="", timeout_s=600)
     assert str(caught.value).startswith(complaint)
     assert ("ValueError: the shard is empty" in str(caught.value)) == (trouble == "raises")
+    assert ("File " in str(caught.value)) == (trouble == "raises")
     assert not _ranks()
 
 

@@ -36,8 +36,8 @@ from traces.zoo.own_network import Data
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A network's layers, without times. Flops count two per multiply-add of matrix products, convolutions and
-    attention, and nothing else.
+    """A network's layers, without times. Flops count two per multiply-add of matrix products, convolutions,
+    recurrences and attention, and nothing else.
 
     layer_of: the position of each node that is a layer. narrowed: by (whether they read a fraction of their input
     channels or make one of their output channels, that fraction), the layers that have such a form, by position.
@@ -67,7 +67,7 @@ def survey(
         value = alias(step, environment)
         if value is None:
             arguments = ready(step, environment)
-            with saved, watched(None) as watch, FlopCounterMode(display=False) as counter:
+            with saved, watched(None) as watch, _flop_counter() as counter:
                 result = step.call(*arguments.args, **arguments.kwargs)
             if next(tensors(result), None) is not None:
                 if watch.regions:  # it keeps its inputs, which no hook sees
@@ -85,6 +85,18 @@ def survey(
         environment[step.node] = value
         release(step, environment)
     return Survey(layers=layers, layer_of=layer_of, narrowed={form: made for form, made in narrowed.items() if made})
+
+
+def _flop_counter() -> FlopCounterMode:
+    """torch's, which by itself passes over the recurrent layers of oneDNN (a CPU's LSTM), cuDNN and MIOpen."""
+    recurrent = torch.ops.aten.mkldnn_rnn_layer, torch.ops.aten._cudnn_rnn, torch.ops.aten.miopen_rnn
+    return FlopCounterMode(display=False, custom_mapping=dict.fromkeys(recurrent, _recurrent_flops))
+
+
+def _recurrent_flops(read: Sequence[int], weights: Any, second: Any, *others: Any, **ignored: Any) -> int:
+    """Every sample's every position goes through all matrices. read: (..., channels); weights: shapes, or the first."""
+    matrices = weights if isinstance(weights, list) else (weights, second)
+    return 2 * math.prod(read[:-1]) * sum(math.prod(shape) for shape in matrices if len(shape) == 2)
 
 
 def _layer(

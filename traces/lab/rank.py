@@ -21,6 +21,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from simulator.errors import ShardscopeError
 from traces.lab.child_processes import dies_with, set_priority
 
 _TASK_BYTES = 512
@@ -54,9 +55,12 @@ def run(folder: Path, number: int, parent: int) -> None:
         (folder / f"{number}.result").write_text(json.dumps(result))
         sys.stdout.flush()
         os._exit(0)  # an ordinary exit may abort: process groups that a device mesh still holds have running threads
-    except BaseException:
+    except BaseException as error:
         (folder / f"{number}.error").write_text(str(time.monotonic()))
-        traceback.print_exc()
+        if isinstance(error, ShardscopeError):  # raised on purpose, it says all by itself
+            print(error, file=sys.stderr)
+        else:
+            traceback.print_exc()
         sys.stderr.flush()
         os._exit(1)  # an ordinary exit waits for the backend's threads, which may be waiting for a peer
 

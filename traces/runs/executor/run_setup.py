@@ -187,7 +187,10 @@ class Script:
                 continue
             args, kwargs = map_arg((step.node.args, step.node.kwargs), values.__getitem__)
             values[step.node] = result = step.call(*args, **kwargs)
-            if step.name in self.profile.index and isinstance(result, Tensor):
+            if step.name in self.profile.index:
+                if not isinstance(result, Tensor) or result.dim() > 4:
+                    made = "volumes" if isinstance(result, Tensor) else "several tensors"
+                    raise InputError(f"layer {step.name!r} makes {made}: our executor passes on one sequence or plane")
                 shape, expected = shape_of(result), self.producer(step.name).output_shape
                 require(shape == expected, f"layer {step.name!r}", shape, f"the profile says {expected}; capture again")
                 dimensions[step.name] = result.dim()
