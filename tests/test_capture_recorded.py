@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from benchmarks.user_networks import BUILDERS  # noqa: E402
 from simulator import cli  # noqa: E402
 from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
+from simulator.units import format_bytes  # noqa: E402
 from simulator.workload import Layer  # noqa: E402
 from traces.capture.command import (  # noqa: E402
     capture,
@@ -260,6 +262,18 @@ def test_what_takes_less_than_two_seconds_is_silent(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("name", ["own_backward", "frozen_teacher"])
 def test_what_torch_fx_would_trace_through_is_recorded(name: str) -> None:
     assert rounds(BUILDERS[name](WIDTH)).recorded
+
+
+def test_what_is_not_trained_is_said_to_be_in_no_memory() -> None:
+    """Of the teacher's: the layers' parameters and these are all that the network has."""
+    made = rounds(BUILDERS["frozen_teacher"](WIDTH))
+    bytes_of = Counter[bool]()
+    for parameter in made.trained.parameters():
+        bytes_of[parameter.requires_grad] += parameter.nbytes
+    assert sum(layer.parameter_bytes for layer in made.surveyed) == bytes_of[True]
+    said = f"{format_bytes(bytes_of[False])} of parameters are not trained, and are in no prediction of memory"
+    made.measure(1, 0)
+    assert said in made.remarks()
 
 
 def test_a_network_that_does_not_run_names_its_line() -> None:

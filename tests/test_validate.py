@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="torch is not installed; make test installs 
 
 import torch
 from plans import planned
+from torch import nn
 
 from simulator import files
 from simulator.cli.validate import make_plan
@@ -143,6 +144,25 @@ def test_stages_in_a_row_compute_what_the_network_does(model: str, schedule: str
         value = part(*(value if isinstance(value, tuple) else (value,)))
     assert len(names) == (4 if schedule == "interleaved" else 2)
     assert torch.equal(value, whole)
+
+
+class Halves(nn.Module):
+    """A layer with two outputs between two linear ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        left, right = self.first(x).chunk(2, 1)
+        return self.last(left * right)
+
+
+def test_stages_send_no_part_of_what_a_layer_makes() -> None:
+    steps, observer = trace(Trained(Halves())), TaskObserver(0, [])
+    assert len(cut(steps, [["first"], ["chunk", "mul", "last", "loss"]], observer)) == 2
+    with pytest.raises(InputError, match="layer 'mul' of stage 1 reads 'getitem' of stage 0, which is no whole output"):
+        cut(steps, [["first", "chunk"], ["mul", "last", "loss"]], observer)
 
 
 def test_a_plan_without_stages_is_refused() -> None:

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from simulator.errors import InputError
+from simulator.units import format_bytes
 from simulator.workload import Layer, ScalingPoint
 from traces.capture.device_clocks import Times, clock_of, step_clock_of
 from traces.capture.doubts import Circumstances, drift
@@ -245,6 +246,8 @@ class MeasurementRounds:
         """What a profile's notes say: how layers were obtained, how well the host kept ahead, what others disturbed."""
         if self.recorded:
             yield RECORDED
+        if frozen := sum(p.nbytes for p in self.trained.parameters() if not p.requires_grad):
+            yield f"{format_bytes(frozen)} of parameters are not trained, and are in no prediction of memory"
         if self.skipped:
             yield f"at batch sizes {', '.join(map(str, self.skipped))} it calls other layers, so these are left out"
         if self._clock.times_calls:

@@ -26,9 +26,11 @@ def whole(steps: Sequence[TracedStep], observer: TaskObserver) -> Part:
 def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], observer: TaskObserver) -> list[Part]:
     """The modules of the stages, given by their layers' names; the loss, which ends the last one, is left out.
 
-    Raises InputError when a value skips a stage, since torch passes values only from one stage to the next.
+    Raises InputError when a value skips a stage, since torch passes values only from one stage to the next, or is
+    one of several that a layer makes, which the plan sends together.
     """
-    inside = by_stage(steps, stages)
+    inside, layers = by_stage(steps, stages), {name for names in stages for name in names}
+    names = {step.node: step.name for step in steps}
     home = {step.node: number for number, part in enumerate(inside) for step in part}
     inside[-1].pop()
     crossing: list[list[fx.Node]] = [[] for _ in stages]
@@ -37,6 +39,11 @@ def cut(steps: Sequence[TracedStep], stages: Sequence[Sequence[str]], observer: 
             start, end = home.get(read, 0), home[step.node]
             if end > start + 1:
                 raise InputError(f"layer {step.name!r} of stage {end} reads from stage {start}: a stage is skipped")
+            if end > start and read in names and names[read] not in layers:
+                raise InputError(
+                    f"layer {step.name!r} of stage {end} reads {names[read]!r} of stage {start}, which is no whole "
+                    "output of a layer: torch's stages send no other, so cut the network elsewhere"
+                )
             if end > start and read not in crossing[start]:
                 crossing[start].append(read)
     crossing[-1] = [steps[-2].node]
