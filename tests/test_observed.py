@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import nan
 
 import numpy as np
@@ -16,6 +17,7 @@ from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
 from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.taskgraph import Kind, TaskGraph
+from simulator.workload import Profile
 from traces.results.executions import Execution, ObservedTask, execution
 
 pytestmark = pytest.mark.usefixtures("forked_python")
@@ -86,13 +88,12 @@ def test_ranks_that_ran_something_else_are_found_out() -> None:
         execution(two_stages(), [7.5], ranks)
 
 
-def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
-    """A real step of vgg_small over loopback by a runtime of torch's."""
+def watched(strategy: str, ranks: int, profile: Profile) -> tuple[TaskGraph, Execution]:
+    """A real step over loopback by a runtime of torch's."""
     pytest.importorskip("torch", reason="torch is not installed; make test installs it")
     from traces.runs.torch_runtimes.ddp import run_ddp
     from traces.runs.torch_runtimes.pipelining import run_pipeline
 
-    profile = files.read_profile("vgg_small")
     cluster = flat_switch(ranks, Wire(bandwidth_bytes_per_s=1e9))
     runtime = IDEAL if strategy == "data" else TORCH_PIPELINING
     if strategy == "data":
@@ -108,7 +109,7 @@ def watched(strategy: str, ranks: int) -> tuple[TaskGraph, Execution]:
 @pytest.mark.parametrize("strategy", ["data", "zero-bubble"])
 def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     """Tasks run after what they depend on, but torch makes the weights' gradients of a pass from the first layer on."""
-    graph, executed = watched(strategy, 2)
+    graph, executed = watched(strategy, 2, files.read_profile("vgg_small"))
     start_s, end_s = executed.timeline.start_s, executed.timeline.end_s
     later = np.repeat(np.arange(len(graph)), np.diff(graph.dependency_start))
     free = graph.is_transfer[graph.dependencies] | (graph.kind[later] == graph.kind[graph.dependencies])
@@ -117,3 +118,16 @@ def test_torchs_runtimes_run_the_tasks_of_the_graph(strategy: str) -> None:
     assert (busy_s > 0).mean() > 0.6 and 0 < busy_s.sum() < executed.timeline.step_s
     assert (end_s > start_s)[graph.bytes > 0].all()
     assert executed.sent_bytes.sum() == pytest.approx(graph.bytes[graph.is_transfer].sum())
+
+
+@pytest.mark.parametrize("strategy", ["data", "gpipe"])
+def test_layers_that_are_not_trained_have_no_update(strategy: str) -> None:
+    """Nor, of a pipeline, has the device that has no others."""
+    pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+    from tiny_networks import FROZEN, profile_of
+
+    profile = replace(profile_of(FROZEN, 8, "float32"), model="tiny_networks:FROZEN")
+    graph, executed = watched(strategy, 2, profile)
+    updated = graph.device[graph.kind == Kind.UPDATE].tolist()
+    assert updated == ([0, 1] if strategy == "data" else [1])
+    assert executed.timeline.step_s > 0

@@ -99,10 +99,17 @@ class TinyTransformer(nn.Module):
         return self.head(self.add2(x, self.proj(self.gelu(self.fc(self.norm2(x))))))  # type: ignore[no-any-return]
 
 
+def partly_frozen() -> nn.Module:
+    """Four linear layers that are not trained before one that is."""
+    frozen = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))).requires_grad_(False)
+    return nn.Sequential(*frozen, nn.Linear(64, 4))
+
+
 MIXED = Network(build=Mixed, input_shape=(2, 8, 8))
 FUNCTIONAL = Network(build=Functional, input_shape=(2, 8, 8))
 WORDS = Network(build=Words, input_shape=(5,), vocabulary=11)
 TIED = Network(build=TinyTransformer, input_shape=(6,), vocabulary=12)
+FROZEN = Network(build=partly_frozen, input_shape=(64,))
 UNTIED = Network(build=functools.partial(TinyTransformer, tied=False), input_shape=(6,), vocabulary=12)
 
 

@@ -95,7 +95,7 @@ def train_rank(
     many = issubclass(kind, pipelining.schedules.PipelineScheduleMulti)
     loss = partial(observer.call, stages[-1][-1], loss_of(Loss()))
     runtime = kind(own if many else own[0], n_microbatches=microbatches, loss_fn=loss)
-    parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
+    parameters = [each for stage in own for each in stage.submod.parameters() if each.requires_grad]
     descent = optimizer(parameters)
     data, target = samples(network, batch_size), torch.zeros(batch_size)
     first = (data,) if homes[0] == rank.number else ()

@@ -91,7 +91,7 @@ class TaskObserver:
 
     def last_until_parameters_of(self, network: nn.Module) -> None:
         """Let a backward pass last until its last parameter's gradient has been added."""
-        for parameter in network.parameters():
+        for parameter in (each for each in network.parameters() if each.requires_grad):
             parameter.register_post_accumulate_grad_hook(lambda _: self._touch())  # type: ignore[no-untyped-call]
 
     def all_reduce(self) -> Callable[[None, GradBucket], Future[Tensor]]:
