@@ -37,6 +37,9 @@ def test_a_profile_that_is_off_is_named_once() -> None:
     data = checkup("data parallel", 0.12, 0.15, compute=(0.08, 0.10))
     (line,) = diagnose(alone, (data,))
     assert line.startswith("the profile is off: its layers alone take 20% less than a step does here now")
+    assert "the machine is slower than when it was captured, or fewer ranks computed then" in line
+    (line,) = diagnose(checkup("alone", 0.12, 0.10), ())
+    assert "take 20% more" in line and "is faster than when it was captured, or more ranks computed then" in line
 
 
 def test_what_is_off_beyond_the_profile_is_named_with_its_seconds() -> None:
@@ -52,6 +55,17 @@ def test_what_is_off_beyond_the_profile_is_named_with_its_seconds() -> None:
 def test_unsteady_steps_are_said() -> None:
     (line,) = diagnose(checkup("alone", 0.1, 0.1, spread_s=0.02), ())
     assert line.startswith("steps alone differ by 20% among themselves")
+
+
+def test_what_is_off_by_less_than_its_own_steps_differ_is_no_curves_fault() -> None:
+    def data(predicted_s: float) -> Checkup:
+        return checkup("data parallel", predicted_s, 0.2, spread_s=0.06, waits=(0.0, 0.05))
+
+    (line,) = diagnose(GOOD, (data(0.15),))
+    assert line.startswith("steps data parallel differ by 30% among themselves")
+    unsteady, off = diagnose(GOOD, (data(0.1),))
+    assert unsteady == line and off.startswith("data parallel is off by -49% beyond the profile, most of it in waits")
+    assert not diagnose(GOOD, (data(0.19),))
 
 
 def test_two_small_errors_that_add_up_are_said() -> None:

@@ -68,25 +68,33 @@ def diagnose(alone: Checkup, others: tuple[Checkup, ...]) -> list[str]:
     return lines or [line for checkup in others for line in _of_sum(checkup, alone.error)]
 
 
-def _of_alone(alone: Checkup) -> Iterator[str]:
-    if alone.unsteady:
+def _of_steps(checkup: Checkup) -> Iterator[str]:
+    """Whether they differ too much for a prediction to be judged."""
+    if checkup.unsteady:
         yield (
-            f"steps alone differ by {alone.spread_s / alone.actual_s:.0%} among themselves: something else uses this "
-            "machine, and no prediction is better than that"
+            f"steps {checkup.name} differ by {checkup.spread_s / checkup.actual_s:.0%} among themselves: something "
+            "else uses this machine, and no prediction is better than that"
         )
+
+
+def _of_alone(alone: Checkup) -> Iterator[str]:
+    yield from _of_steps(alone)
     if abs(alone.error) > TRUSTED:
-        slower = "slower" if alone.error < 0 else "faster"
+        less, slower, fewer = ("less", "slower", "fewer") if alone.error < 0 else ("more", "faster", "more")
         yield (
-            f"the profile is off: its layers alone take {abs(alone.error):.0%} {'less' if alone.error < 0 else 'more'} "
-            f"than a step does here now; the machine is {slower} than when it was captured, or fewer ranks computed "
-            "then: capture again, on as many cores at once as compute here"
+            f"the profile is off: its layers alone take {abs(alone.error):.0%} {less} than a step does here now; the "
+            f"machine is {slower} than when it was captured, or {fewer} ranks computed then: capture again, on as many "
+            "cores at once as compute here"
         )
 
 
 def _of_run(checkup: Checkup, alone_error: float) -> Iterator[str]:
-    """What of a run's error is not the profile's already."""
+    """What of a run's error is not the profile's already, and is more than its own steps differ by."""
     own = (1 + checkup.error) / (1 + alone_error) - 1
     if abs(own) <= TRUSTED:
+        return
+    yield from _of_steps(checkup)
+    if abs(own) <= checkup.spread_s / checkup.actual_s:
         return
     where = {name: actual_s - predicted_s for name, (predicted_s, actual_s) in checkup.spent.items()}
     largest = max(where, key=lambda name: where[name] if own < 0 else -where[name], default="")
