@@ -26,6 +26,7 @@ from simulator.errors import InputError  # noqa: E402
 from simulator.files import read_profile, write_profile  # noqa: E402
 from simulator.workload import Geometry, Layer, Profile  # noqa: E402
 from traces.capture import device_clocks  # noqa: E402
+from traces.capture.allocations import Allocations  # noqa: E402
 from traces.capture.command import capture, main  # noqa: E402
 from traces.capture.measurement_rounds import MeasurementRounds, spread  # noqa: E402
 from traces.zoo.blocks import Add, Concat  # noqa: E402
@@ -190,6 +191,25 @@ def test_channel_fractions_are_measured_where_channels_divide(functional_net: di
     assert fractions["right"] == [0.5, 0.25]
     assert fractions["left"] == [0.5]
     assert fractions["fc"] == fractions["loss"] == fractions["chunk"] == []
+
+
+def test_backward_passes_work_in_the_gradients_that_they_make_for_others() -> None:
+    """Of 4 samples: the loss in its softmax's gradient and in that of its scores, of 4 classes; other layers in the
+    gradient of their input, of 6 channels; the first in none. Gradients of parameters are not among them."""
+    layers = (nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+    network = Network(build=lambda: nn.Sequential(*layers), input_shape=(8,))
+    assert [layer.working_bytes for layer in captured(network).values()] == [0, 4 * 4 * 6, 4 * 4 * 6, 2 * 4 * 4 * 4]
+
+
+def test_what_is_freed_under_way_is_held_no_longer() -> None:
+    value = torch.ones(1000)
+    with Allocations() as made:
+        doubled = value * 2
+        more = doubled.view(10, 100) + 1
+        del doubled, more
+        value.add_(1)
+        value.sum()
+    assert made.most_bytes == 8000
 
 
 def test_a_sequence_has_its_length_as_height() -> None:

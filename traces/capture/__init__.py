@@ -1,5 +1,6 @@
 """Measuring a network layer by layer on this machine: `python -m traces.capture`.
 
+allocations         bytes that operators hold at once
 channel_fractions   a layer with a fraction of its channels, as a device that holds a channel shard would run it
 checkpointed_call   activation checkpointing: modules that keep their inputs alone, and run again in their backward pass
 command             measure a network layer by layer on this machine

@@ -74,8 +74,9 @@ class MeasurementRounds:
         self.recorded, self.skipped = source.recorded, list[int]()
         steps = source.steps(self.inputs)
         surveyed = survey(steps, self.inputs, self._persistent(), fractions)
-        self.surveyed, self.narrowed = surveyed.layers, surveyed.narrowed
-        self.passes = TimedPasses(steps, surveyed.layer_of, self._clock)
+        self.passes, self.narrowed = TimedPasses(steps, surveyed.layer_of, self._clock), surveyed.narrowed
+        working = self.passes.working_bytes(self.inputs)
+        self.surveyed = [replace(x, working_bytes=working.get(i, 0)) for i, x in enumerate(surveyed.layers)]
         self._smaller_passes = dict(self._passes_at_smaller_sizes(source))
         self._optimizer = optimizer(self.trained.parameters())
         self.whole_s: list[float] = []

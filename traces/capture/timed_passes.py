@@ -20,12 +20,14 @@ of it that it has of the elements.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
+from traces.capture.allocations import Allocations
 from traces.capture.channel_fractions import Narrowed
 from traces.capture.checkpointed_call import Recomputation, watched
 from traces.capture.device_clocks import Clock, Marks, Times
@@ -71,6 +73,12 @@ class TimedPasses:
         gradients = self._forward_backward(data, _Timed(full=marks))
         return marks.read(), {parameter: gradient for parameter, (_, gradient) in gradients.items()}
 
+    def working_bytes(self, data: Data) -> dict[int, int]:
+        """What each layer's backward pass holds at most beside the gradients of its outputs and of its parameters."""
+        timed = _Timed(working={})
+        self._forward_backward(data, timed)
+        return timed.working or {}
+
     def narrowed(self, data: Data, variants: Mapping[int, Narrowed]) -> Times:
         """Forward and backward over `data` in which only `variants` are timed, each just before the full layer."""
         marks = Marks(self._clock)
@@ -113,7 +121,11 @@ class TimedPasses:
                 _differentiate(narrow.pop(layer), part, layer, timed.narrow)
             run = runs.pop(layer)
             watch.repeats.clear()
-            differentiated = _differentiate(run, gradients, layer, timed.full)
+            with nullcontext() if timed.working is None else Allocations() as made:
+                differentiated = _differentiate(run, gradients, layer, timed.full)
+            if timed.working is not None and made:
+                own = sum(gradient.nbytes for gradient, _ in differentiated[len(run.origins) :] if gradient is not None)
+                timed.working[layer] = max(made.most_bytes - own, 0)
             if timed.full:
                 for start, end in watch.repeats:
                     timed.full.add("recompute_s", {layer: 1}, start, end)
@@ -169,12 +181,16 @@ _Runs = dict[int, Ready]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """What of a pass is timed: the layers, narrow variants of them, or the sums of gradients with earlier ones."""
+    """What of a pass is timed: the layers, narrow variants of them, or the sums of gradients with earlier ones.
+
+    working: where bytes that backward passes hold are to be noted, by layer.
+    """
 
     full: Marks | None = None
     narrow: Marks | None = None
     sums: Marks | None = None
     variants: Mapping[int, Narrowed] = field(default_factory=dict)
+    working: dict[int, int] | None = None
 
 
 def _run(
