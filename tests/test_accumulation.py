@@ -91,6 +91,8 @@ def test_the_command_prints_its_choice(capsys: pytest.CaptureFixture[str]) -> No
     choice = printed["choices"][printed["best"]]
     assert choice["fits"] and choice["peak_memory_bytes"] <= 64 * 2**20
     assert not printed["choices"][0]["fits"]
+    assert cli.main([*command[:-1], "32"]) == 0
+    assert "best: 1 micro-batch of 32, " in capsys.readouterr().out
     assert cli.main([*command, "--memory", "1MiB"]) == 2
     assert "use more devices" in capsys.readouterr().err
 

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
 
 def _print(candidates: list[Choice], fastest: Choice, title: str, notes: Sequence[str]) -> None:
     say(title)
-    size = f"{fastest.microbatches} micro-batches of {fastest.microbatch_size}"
+    size = f"{fastest.microbatches} micro-batch{'es' * (fastest.microbatches > 1)} of {fastest.microbatch_size}"
     needs = f"{'fits' if fastest.fits else 'does not fit'}: needs {units.format_bytes(fastest.peak_memory_bytes)}"
     speed = f"{units.format_time(fastest.step_s)} a step, {fastest.samples_per_s:,.1f} samples/s"
     say(f"best: {size}, {speed}; {needs}")
