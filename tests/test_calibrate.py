@@ -150,9 +150,9 @@ def test_without_a_profile_a_plan_is_of_the_one_that_it_was_made_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not of one that its network's name calls: this one's is called like another that ships."""
-    mine, plan = tmp_path / "mine.json", tmp_path / "plan.json"
-    files.write_profile(replace(files.read_profile("vgg_digits"), model="vgg16"), mine)
-    command_line = ["partition", str(mine), "--cluster", "cpu-1g", "--devices", "2", "--strategy", "data"]
+    profile, plan = tmp_path / "mine.json", tmp_path / "plan.json"
+    files.write_profile(replace(files.read_profile("vgg_digits"), model="vgg16"), profile)
+    command_line = ["partition", str(profile), "--cluster", "cpu-1g", "--devices", "2", "--strategy", "data"]
     assert cli.main([*command_line, "--output", str(plan)]) == 0
     largest = list[int]()
 
@@ -163,8 +163,8 @@ def test_without_a_profile_a_plan_is_of_the_one_that_it_was_made_of(
     monkeypatch.setattr(command, "sizes_to", ended)
     monkeypatch.setattr(command, "_check_place", lambda cluster: None)
     calibrate = ["calibrate", "cpu-1g", "--devices", "2", "-o", str(tmp_path / "measured.yaml"), "--plan", str(plan)]
-    assert [cli.main([*calibrate, *given]) for given in ([], ["--profile", str(mine)])] == [2, 2]
-    assert largest == [files.read_profile(mine).parameter_bytes] * 2
+    assert [cli.main([*calibrate, *options]) for options in ([], ["--profile", str(profile)])] == [2, 2]
+    assert largest == [files.read_profile(profile).parameter_bytes] * 2
 
 
 def test_ranks_share_the_cores_that_they_have_in_common() -> None:

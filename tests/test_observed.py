@@ -15,10 +15,12 @@ from simulator.errors import RunError
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
 from simulator.network.topologies import Wire, flat_switch
+from simulator.run import step_report
 from simulator.runtime import IDEAL, TORCH_PIPELINING
 from simulator.taskgraph import Kind, TaskGraph
 from simulator.workload import Profile
 from traces.results.executions import Execution, ObservedTask, execution
+from traces.results.validation_cases import with_habits_of
 
 pytestmark = pytest.mark.usefixtures("forked_python")
 
@@ -131,3 +133,19 @@ def test_layers_that_are_not_trained_have_no_update(strategy: str) -> None:
     updated = graph.device[graph.kind == Kind.UPDATE].tolist()
     assert updated == ([0, 1] if strategy == "data" else [1])
     assert executed.timeline.step_s > 0
+
+
+def test_a_captured_network_takes_the_memory_that_it_is_said_to_take() -> None:
+    """To a thousandth of what DistributedDataParallel holds at its peak; the rest is numbers such as the loss."""
+    pytest.importorskip("torch", reason="torch is not installed; make test installs it")
+    from traces.capture.command import capture
+    from traces.runs.torch_runtimes.ddp import run_ddp
+
+    profile = capture("vgg_digits", 16, repeats=1, warmup=0, fractions=())
+    cluster = flat_switch(2, Wire(bandwidth_bytes_per_s=1e9))
+    plan = planned("data", profile, cluster, batch_size=32)
+    report = step_report(profile, cluster, plan, runtime=with_habits_of("ddp", IDEAL))
+    (peak_bytes,) = {device.peak_memory_bytes for device in report.devices}
+    assert run_ddp(profile, cluster, plan, steps=1, timeout_s=60).peak_bytes == pytest.approx(
+        [peak_bytes] * 2, rel=1e-3
+    )
