@@ -73,7 +73,8 @@ class MeasurementRounds:
         source = StepSource(self.trained, self.inputs)
         self.recorded, self.skipped = source.recorded, list[int]()
         steps = source.steps(self.inputs)
-        surveyed = survey(steps, self.inputs, self._persistent(), fractions)
+        self._persistent: list[Tensor] = [*self.trained.parameters(), *self.trained.buffers()]
+        surveyed = survey(steps, self.inputs, self._persistent, fractions)
         self.passes, self.narrowed = TimedPasses(steps, surveyed.layer_of, self._clock), surveyed.narrowed
         working = self.passes.working_bytes(self.inputs)
         self.surveyed = [replace(x, working_bytes=working.get(i, 0)) for i, x in enumerate(surveyed.layers)]
@@ -94,9 +95,6 @@ class MeasurementRounds:
         shares = f" and {', '.join(map(str, fractions))} of the channels" if fractions else ""
         return f"{len(self.surveyed)} layers at batch sizes {sizes}{shares}"
 
-    def _persistent(self) -> list[Tensor]:
-        return [*self.trained.parameters(), *self.trained.buffers()]
-
     def _passes_at_smaller_sizes(self, source: StepSource) -> Iterator[tuple[int, TimedPasses]]:
         """Passes for the powers of two below the batch size."""
         names = [layer.name for layer in self.surveyed]
@@ -108,7 +106,7 @@ class MeasurementRounds:
             surveyed: Survey | None = None
             with suppress(InputError, RuntimeError, ValueError):
                 steps = source.steps(self.inputs[:size])
-                surveyed = survey(steps, self.inputs[:size], self._persistent(), ())
+                surveyed = survey(steps, self.inputs[:size], self._persistent, ())
             if surveyed and [layer.name for layer in surveyed.layers] == names:
                 yield size, TimedPasses(steps, surveyed.layer_of, self._clock)
             else:
@@ -295,9 +293,8 @@ def _sum_s(times: Sequence[Times], phases: slice = STEP) -> float:
 
 def _column(times: Sequence[Times], layer: int) -> tuple[list[float], ...]:
     """Forward, backward and update seconds of a layer in every round; 0 for what it does not have."""
-    forward = [each.forward_s.get(layer, 0.0) for each in times]
-    backward = [each.backward_s.get(layer, 0.0) for each in times]
-    return forward, backward, [each.update_s.get(layer, 0.0) for each in times]
+    phases = zip(*(each.phases for each in times), strict=True)
+    return tuple([seconds.get(layer, 0.0) for seconds in phase] for phase in phases)
 
 
 def trained_on(network: Network, torch_device: torch.device, dtype: torch.dtype) -> Trained:
