@@ -127,9 +127,9 @@ def _own_layers(zero_stage: int, tensor: int) -> Iterator[str]:
 def _network(launch: Launch) -> Iterator[str]:
     card = launch.card
     ffn = card.dense_ffn if card.dense_layers else card.ffn
-    if card.next_tokens:
-        yield f"--mtp-num-layers {card.next_tokens}"
-    yield f"--num-layers {card.layers - card.next_tokens} --hidden-size {card.hidden} --num-attention-heads {card.heads}"
+    yield f"--mtp-num-layers {card.next_tokens}" if card.next_tokens else ""
+    blocks = card.layers - card.next_tokens
+    yield f"--num-layers {blocks} --hidden-size {card.hidden} --num-attention-heads {card.heads}"
     yield f"--ffn-hidden-size {ffn} --seq-length {card.sequence} --max-position-embeddings {card.sequence}"
     if of := card.latent:
         ranks = f"--kv-lora-rank {of.key_rank}" + (f" --q-lora-rank {of.query_rank}" if of.query_rank else "")
