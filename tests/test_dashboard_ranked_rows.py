@@ -36,8 +36,8 @@ def request(**changes: Any) -> Request:
 
 def test_what_is_tried_has_the_seed_and_effort_of_the_page_and_searches_come_last() -> None:
     """After those of few choices those of many; no baseline."""
-    tried = list(_tried(request(), read_cluster("cpu-1g", devices=4), STEP))
-    names = list(dict.fromkeys(choice.strategy for choice in tried))
+    of_strategies = list(_tried(request(), read_cluster("cpu-1g", devices=4), STEP))
+    names, tried = [name for name, _ in of_strategies], [each for _, choices in of_strategies for each in choices]
     assert names[-2:] == ["hypergraph", "layerwise"] and not {"greedy", "shuffle"} & {*names}
     counts = [sum(choice.strategy == name for choice in tried) for name in names[:-2]]
     assert counts == sorted(counts) and counts[0] == 1

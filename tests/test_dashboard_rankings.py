@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small_networks import branches, switched
+from small_networks import branches
 
 from dashboard.state import plans as plans_module
 from dashboard.state import sweeps as sweeps_module
@@ -18,6 +20,9 @@ from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PAUSED, RUNNING, Sweep, Sweeps, _watch
 from dashboard.state.worker_process import NotStartedError
 from simulator.errors import InputError
+from simulator.network.catalogue import read_cluster
+from simulator.report.metrics import Report
+from simulator.run import step_report
 
 NOW = Configuration(profile="small@0", cluster="cpu-1g", strategy="data", devices=2)
 
@@ -157,36 +162,39 @@ def test_those_that_run_come_first_by_their_steps_and_fewer_stages_of_zero() -> 
     assert [(row["name"], row["number"]) for row in _ordered(rows)] == [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 
 
-def test_choices_are_simulated_until_time_is_over_but_one_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes 10 s of 25; one that is refused is no plan."""
+def test_of_each_strategy_one_is_simulated_at_once_until_time_is_over_but_one_at_least(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each takes 10 s; what has several micro-batches, and a bound far above, waits for the next strategies' first."""
     clock, announced = Clock(0.0), list[Ranked]()
     monkeypatch.setattr(plans_module, "time", clock)
 
-    def plan(number: int) -> Any:
+    def slow(*args: Any, **more: Any) -> Report:
         clock.now_s += 10.0
-        if number == 1:
-            raise InputError("refused")
-        return number
+        return step_report(*args, **more)
 
-    def choice(number: int) -> Any:
-        return SimpleNamespace(plan=lambda profile, cluster: plan(number))
-
-    monkeypatch.setattr(plans_module, "_tried", lambda *_: [choice(number) for number in range(6)])
-    monkeypatch.setattr(plans_module, "step_report", lambda *_, **more: None)
-    monkeypatch.setattr(plans_module, "expected_interval", lambda *_: None)
-    monkeypatch.setattr(
-        plans_module, "_choice_row", lambda now, choice, plan, *_: {"fits": True, "step_s": 9.0 - plan, "zero_stage": 0}
-    )
+    monkeypatch.setattr(plans_module, "step_report", slow)
     store = Store({"small": branches()})
-    request = store.request(store.resolved(replace(store.default(), profile="small")))
-    ranked = _choices(request, switched([1.0]), 25.0, lambda so_far: announced.append(so_far()))
-    assert ranked.over and ranked.words == "2 plans simulated; time ran out before 3 others"
-    assert [row["step_s"] for row in ranked.rows] == [7.0, 9.0]
-    assert [each.words for each in announced] == ["1 plans simulated so far", "2 plans simulated so far"]
+    request = store.request(store.resolved(replace(store.default(), profile="small", batch_size=8)))
+    cluster = read_cluster("cpu-1g", devices=4)
+    ranked = _choices(request, cluster, 65.0, lambda so_far: announced.append(so_far()))
+    assert {row["strategy"] for row in ranked.rows} == {"model", "metis", "owt", "spatial", "data"}
+    done, of, said = re.match(r"(\d+) of (\d+) plans simulated(.*)", ranked.words).groups()  # type: ignore[union-attr]
+    assert ranked.over and (done, said) == ("7", " (time ran out: one of them may be the best)") and of == "36"
+    assert [each.words for each in announced[:2]] == ["1 plans simulated so far", "2 plans simulated so far"]
     clock.now_s = 100.0
-    assert len(_choices(request, switched([1.0]), 25.0, lambda so_far: None).rows) == 1
-    clock.now_s = 0.0
-    assert _choices(request, switched([1.0]), 20.0, lambda so_far: None).words.endswith("before 3 others")
+    assert len(_choices(request, cluster, 25.0, lambda so_far: None).rows) == 1
+
+
+def test_a_ranking_of_choices_ends_when_nothing_left_is_among_the_best() -> None:
+    store = Store({"small": branches()})
+    request = store.request(store.resolved(replace(store.default(), profile="small", batch_size=8)))
+    ranked = _choices(request, read_cluster("cpu-1g", devices=4), math.inf, lambda so_far: None)
+    best = dict[str, float]()
+    for row in ranked.rows:
+        best.setdefault(row["strategy"], row["step_s"])
+    assert ranked.words == "17 of 36 plans simulated; none of the others is faster than 5.42 s"
+    assert sorted(best.values())[4] < 5.42 and next(iter(best)) == "hypergraph"
 
 
 @pytest.mark.parametrize("card", ["", "gpt2"])

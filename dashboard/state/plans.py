@@ -1,7 +1,7 @@
 """Every plan of a model on so many devices, ranked behind the pages by the search of `compare`. No Dash here.
 
-A card's grids are bounded and simulated until the best are certain; of a measured profile what each strategy says there
-is to try is simulated, until the time is over.
+A card's grids, and of a measured profile what each strategy says there is to try, are bounded and simulated until the
+best are certain or the time is over.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from math import inf
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,9 +22,11 @@ from dashboard.state.planning import batch_of, changed_cluster, usual_cluster
 from dashboard.state.simulating import Request
 from dashboard.state.store import Store
 from dashboard.state.worker_process import NotStartedError, WorkerProcess, process_context
+from partitioners import StrategyChoice
+from partitioners._choice_search import ChoiceSearch, Simulated
 from partitioners._grids.ranking import Ranking, SimulatedGrid, ranked_grids
 from simulator.cluster import Cluster
-from simulator.errors import InputError, MissingExtraError, ShardscopeError
+from simulator.errors import InputError, ShardscopeError
 from simulator.exports.launch import launched_by
 from simulator.language_models.card_files import read_card
 from simulator.language_models.grids import default_batch
@@ -33,6 +35,7 @@ from simulator.plan import Plan, StepSettings
 from simulator.report.interval import StepInterval
 from simulator.report.metrics import Report
 from simulator.run import expected_interval, step_report
+from simulator.units import format_time
 
 BUDGET_S = 60.0
 """Seconds of simulating; what is left keeps its bound."""
@@ -41,6 +44,8 @@ GONE_S = 20.0
 SHOWN_S = 0.4
 """Seconds between two states of a ranking that are told of."""
 KEPT = 8
+MOST_STRATEGIES = 5
+"""Strategies of a measured profile that nothing left is faster than when its ranking is over, as splits of a card."""
 _SPLIT = (*DEGREES, "expert_tensor", "chunks", "recomputation", "shard_group")
 """Of a row, as the configuration has them that it opens."""
 _FREE = ("microbatches", "schedule", "zero_stage", "plan", *_SPLIT)
@@ -151,15 +156,10 @@ def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ran
         return known[id(each)]
 
     def so_far(ranking: Ranking, over: bool = False) -> Ranked:
-        done = len(ranking.simulated)
-        words = f"{done} of {done + len(ranking.bounded)} grids simulated"
-        if not over:
-            words = f"{done} grids simulated so far"
-        elif ranking.bounded:
-            words += f"; none of the others is faster than {ranking.bound_s:.3g} s"
-            words += " (time ran out: one of them may be the best)" if ranking.may_be_best else ""
-        left_out = len(ranking.too_large) + len(ranking.refused)
-        words += f"; {left_out} do not fit or are refused" if left_out else ""
+        words = _said(
+            "grids", len(ranking.simulated), len(ranking.bounded), len(ranking.too_large) + len(ranking.refused),
+            ranking.bound_s, ranking.may_be_best, over,
+        )  # fmt: skip
         return Ranked(rows=_ordered(map(row, ranking.simulated)), words=words, over=over)
 
     ranking = ranked_grids(
@@ -172,32 +172,55 @@ def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ran
 
 
 def _choices(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ranked:
-    """Of a measured profile: what strategies say there is to try, those last that search by themselves."""
-    now, profile, runtime, left = request.configuration, request.profile, request.runtime, 0
+    """Of a measured profile: what strategies say there is to try, in the order of bounds; of each strategy one at once,
+    so that the first rows are soon there, and those last that search by themselves."""
+    now, profile, runtime = request.configuration, request.profile, request.runtime
     rows: list[Row] = []
-    step = StepSettings(batch_size=batch_of(now, profile), runtime=runtime)
-    for choice in _tried(request, cluster, step):
-        if time.monotonic() > ends_s and rows:
-            left += 1
-            continue
-        with suppress(InputError, MissingExtraError):
-            plan = choice.plan(profile, cluster)
-            report = step_report(profile, cluster, plan, runtime=runtime)
-            interval = expected_interval(report, profile, cluster, plan, runtime)
-            rows.append(_choice_row(now, choice, plan, report, interval))
-            tell(lambda: Ranked(rows=_ordered(rows), words=f"{len(rows)} plans simulated so far"))
-    words = f"{len(rows)} plans simulated" + (f"; time ran out before {left} others" if left else "")
-    return Ranked(rows=_ordered(rows), words=words, over=True)
+
+    def simulate(choice: StrategyChoice, part: Cluster, plan: Plan) -> Simulated:
+        report = step_report(profile, part, plan, runtime=runtime)
+        interval = expected_interval(report, profile, part, plan, runtime)
+        rows.append(_choice_row(now, choice, plan, report, interval))
+        tell(so_far)
+        return Simulated(report.step_s, report.fits)
+
+    search = ChoiceSearch(profile=profile, runtime=runtime, simulate=simulate, group=lambda choice: choice.strategy)
+
+    def so_far(over: bool = False) -> Ranked:
+        left_out = len(search.too_large) + len(search.refused)
+        may_be_best = all(search.least < row["step_s"] for row in rows if row["fits"])
+        words = _said("plans", len(rows), len(search.queue), left_out, search.least, may_be_best, over)
+        return Ranked(rows=_ordered(rows), words=words, over=over)
+
+    def until(done: float = inf) -> None:
+        search.run(MOST_STRATEGIES, lambda: not rows or (time.monotonic() < ends_s and len(rows) < done))
+
+    for name, choices in _tried(request, cluster, StepSettings(batch_size=batch_of(now, profile), runtime=runtime)):
+        if searches(name):
+            until()
+        for choice in choices:
+            search.add(choice, cluster)
+        until(len(rows) + 1)
+    until()
+    return so_far(over=True)
 
 
-def _tried(request: Request, cluster: Cluster, step: StepSettings) -> Iterator[partitioners.StrategyChoice]:
-    """Those with many choices after those with few, what searches last."""
+def _said(what: str, done: int, bounded: int, left_out: int, bound_s: float, may_be_best: bool, over: bool) -> str:
+    """What was tried, and what was not: `bounded` of it, none of which is faster than bound_s."""
+    words = f"{done} of {done + bounded} {what} simulated" if over else f"{done} {what} simulated so far"
+    if over and bounded:
+        words += f"; none of the others is faster than {format_time(bound_s)}" if bound_s else ""
+        words += " (time ran out: one of them may be the best)" if may_be_best else ""
+    return words + (f"; {left_out} do not fit or are refused" if left_out else "")
+
+
+def _tried(request: Request, cluster: Cluster, step: StepSettings) -> Iterator[tuple[str, list[StrategyChoice]]]:
+    """By strategy: those with many choices after those with few, what searches last."""
     names = [name for name in partitioners.strategies() if name not in partitioners.BASELINES]
     tried = {name: list(partitioners.choices(name, request.profile, cluster, step)) for name in names}
     for name in sorted(names, key=lambda name: (searches(name), len(tried[name]))):
         effort = partitioners.applicable(name, effort=request.configuration.effort, seed=request.configuration.seed)
-        for choice in tried[name]:
-            yield replace(choice, own={**effort, **choice.own})
+        yield name, [replace(choice, own={**effort, **choice.own}) for choice in tried[name]]
 
 
 def _ordered(rows: Iterator[Row] | Sequence[Row]) -> tuple[Row, ...]:
@@ -223,9 +246,7 @@ def _grid_row(now: Configuration, each: SimulatedGrid, stack: TrainingStack) -> 
     }  # fmt: skip
 
 
-def _choice_row(
-    now: Configuration, choice: partitioners.StrategyChoice, plan: Plan, report: Report, interval: StepInterval
-) -> Row:
+def _choice_row(now: Configuration, choice: StrategyChoice, plan: Plan, report: Report, interval: StepInterval) -> Row:
     own, schedule = choice.own, choice.step.schedule or OWN
     strange = {name: value for name, value in own.items() if not hasattr(now, name)}
     other = [name if value is True else f"{name} {value}" for name, value in strange.items() if value is not False]
