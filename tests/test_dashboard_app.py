@@ -12,8 +12,9 @@ from flask.testing import FlaskClient
 from small_networks import branches
 
 from dashboard.app import create_app, require_address
-from dashboard.frame.routes import command
+from dashboard.frame.routes import EXPORTS, command
 from dashboard.frame.security import LOCAL, access, content_policy
+from dashboard.state import simulating
 from dashboard.state.configuration import Configuration
 from dashboard.state.store import Store
 from simulator.cli import main
@@ -150,12 +151,35 @@ def test_exports_hold_the_run(client: FlaskClient, store: Store, tmp_path: Path)
 
     assert json.loads(exported("report.json"))["step_s"] == run.report.step_s
     (tmp_path / "plan.json").write_text(exported("plan.json"))
-    assert read_plan(tmp_path / "plan.json") == run.plan
+    assert read_plan(tmp_path / "plan.json") == replace(run.plan, command=command(store.outcome(configuration)))
     assert len(exported("tasks.csv").splitlines()) == 1 + len(run.graph)
     assert len(json.loads(exported("trace.json"))["traceEvents"]) >= len(run.graph)
     compile(exported("repeat.py"), "repeat.py", "exec")
     page = exported("report.html")
     assert "Plotly.newPlot" in page and run.report.model in page and 'class="drawn' in page and ".drawn text {" in page
+
+
+def test_a_step_that_is_counted_or_refused_is_exported_as_far_as_it_goes(
+    client: FlaskClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refuses it names Export > command.sh."""
+
+    def exported(configuration: Configuration, name: str) -> tuple[int, str]:
+        answer = client.get(f"/export/{name}?{configuration.query()}", headers=LOCALHOST)
+        return answer.status_code, answer.get_data(as_text=True)
+
+    counted = Configuration(profile="gpt2", cluster="dgx-h100", strategy="data", devices=8, batch_size=8)
+    whole = store.outcome(replace(counted, seed=8)).report
+    monkeypatch.setattr(simulating, "MOST_TASKS", 10)
+    assert store.outcome(counted).counted is not None and whole is not None
+    assert json.loads(exported(counted, "report.json")[1]) == json.loads(json.dumps(whole.to_dict()))
+    assert json.loads(exported(counted, "plan.json")[1])["command"] == exported(counted, "command.sh")[1].strip()
+    assert exported(counted, "trace.json") == (422, f"{whole.tasks:,} tasks are too many to draw")
+    refused = replace(small(store, strategy="layerwise", batch_size=64, inter_bandwidth=2.0), devices=64)
+    assert "the command under Export" in store.outcome(refused).reason
+    status, words = exported(refused, "command.sh")
+    assert status == 200 and "--strategy layerwise" in words and "--bandwidth inter=" in words
+    assert exported(refused, "plan.json")[0] == 422
 
 
 def test_spans_come_as_bytes(client: FlaskClient, store: Store) -> None:
@@ -165,7 +189,7 @@ def test_spans_come_as_bytes(client: FlaskClient, store: Store) -> None:
 
 
 @pytest.mark.skipif("vgg_small" not in library(), reason="the library has no profile vgg_small")
-def test_the_command_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_repeats_the_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     import shlex
 
     from simulator.files import read_profile
@@ -181,6 +205,9 @@ def test_the_command_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None
     assert words[:3] == ["shardscope", "simulate", "vgg_small"]
     assert main([*words[1:], "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    (tmp_path / "plan.json").write_text(EXPORTS["plan.json"][2](outcome))
+    assert main(["explain", str(tmp_path / "plan.json"), "--json"]) == 0  # its command says on what
+    assert f'"step_s": {printed["step_s"]}' in capsys.readouterr().out
     assert printed["step_s"] == pytest.approx(outcome.run.report.step_s, rel=1e-9)
     assert printed["peak_memory_bytes"] == outcome.run.report.peak_memory_bytes
 

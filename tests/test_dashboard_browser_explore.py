@@ -241,6 +241,15 @@ def test_exports_and_cards_download(page: Any, site: str) -> None:
     with page.expect_download() as download:
         page.click("text=report.html")
     assert download.value.suggested_filename == "report.html"
+    opened(page, site, "v=1&strategy=layerwise&devices=64&cluster=cpu-1g")
+    page.click("text=Export")
+    page.click("text=plan.json")
+    page.wait_for_selector("[role=alert] >> text=this page plans layerwise for up to 32 devices")
+    assert [page.complaints.pop()[-26:]] == ["422 (UNPROCESSABLE ENTITY)"]  # the browser's own word for that
+    with page.expect_download() as download:  # which that names
+        page.click("text=Export")
+        page.click("text=command.sh")
+    assert "--devices 64" in Path(download.value.path()).read_text(encoding="utf-8")
 
 
 def test_cards_csvs_hold_what_the_report_says(page: Any, site: str, store: Store) -> None:

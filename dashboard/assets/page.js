@@ -49,7 +49,19 @@
     await window.Plotly.downloadImage(graph, { format, filename: id, width: 900, height: 500, scale: format === "png" ? 2 : 1 });
   }
 
+  /* A file of the run; where there is none, the reason stays on the page. */
+  async function exportRun(link) {
+    const answer = await fetch(link.href);
+    if (answer.ok) return ns.download(link.dataset.file, await answer.blob(), answer.headers.get("Content-Type"));
+    ns.toast(`No ${link.dataset.file}`, await answer.text(), "red");
+  }
+
   document.addEventListener("click", (event) => {
+    const file = event.target.closest("[data-file]");
+    if (file) {
+      event.preventDefault();
+      exportRun(file);
+    }
     if (event.target.matches("dialog")) event.target.close(); // outside of what it holds
     const item = event.target.closest("[data-export]");
     if (item) exportCard(item.dataset.card, item.dataset.export);

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from html import escape
 
 from flask import Flask, Response, abort, request
+from werkzeug.exceptions import HTTPException
 
 import partitioners
 from dashboard.figures import span_columns
@@ -27,7 +29,7 @@ from simulator.cluster import Cluster
 from simulator.errors import UnknownNameError
 from simulator.language_models.card_files import card_name
 from simulator.report import chrome_trace
-from simulator.run import Run
+from simulator.run import Run, step_report
 from simulator.sweep.export import csv_text
 
 NOTHING = '<svg xmlns="http://www.w3.org/2000/svg" width="0" height="0"/>'
@@ -40,15 +42,19 @@ def add_routes(server: Flask, store: Store) -> None:
     def unknown(error: UnknownNameError) -> tuple[str, int]:
         return escape(str(error)), 422
 
+    @server.errorhandler(422)
+    def refused(error: HTTPException) -> Response:
+        return Response(error.description, 422, mimetype="text/plain")
+
     @server.get("/spans")
     def spans() -> Response:
-        _, run, cluster = _asked(store, only_at_hand=True)
+        _, run, cluster = _asked(store)
         opened = request.args.get("group", type=int)
         return Response(span_columns.encode(run, cluster, opened), mimetype="application/octet-stream")
 
     @server.get("/partition.svg")
     def split() -> Response:
-        outcome, run, cluster = _asked(store, only_at_hand=True)
+        outcome, run, cluster = _asked(store)
         assert outcome.flows is not None
         device = request.args.get("device", type=int)
         columns = columns_of(outcome.profile, run.plan)
@@ -73,27 +79,28 @@ def add_routes(server: Flask, store: Store) -> None:
 
     @server.get("/export/<name>")
     def export(name: str) -> Response:
-        outcome, run, cluster = _asked(store)
+        configuration, problems = store.read(request.query_string.decode())
+        if problems:
+            abort(422, "; ".join(problems))
         if name not in EXPORTS:
             abort(404, f"{name!r} is none of {', '.join(EXPORTS)}")
-        kind, make = EXPORTS[name]
+        outcome, (kind, needs, make) = store.outcome(configuration), EXPORTS[name]
+        if needs and getattr(outcome, needs) is None:
+            abort(422, outcome.undrawn)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-        return Response(make(outcome, run, cluster), mimetype=kind, headers=headers)
+        return Response(make(outcome), mimetype=kind, headers=headers)
 
 
-def _asked(store: Store, *, only_at_hand: bool = False) -> tuple[Outcome, Run, Cluster]:
+def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
     """The run of the configuration in the request's query, or the execution it names as `actual`.
 
-    Answers 422 with the reason where there is none. only_at_hand: begin no simulation that no page waits for, and draw
-    what the page shows in place of what is unknown; otherwise that, too, is answered by 422.
+    Begins no simulation that no page waits for; what is unknown is as the page shows it. Answers 422 with the reason
+    where there is none.
     """
-    configuration, problems = store.read(request.query_string.decode())
-    if problems and not only_at_hand:
-        abort(422, "; ".join(problems))
+    configuration, _ = store.read(request.query_string.decode())
     actual = request.args.get("actual", "")
     try:
-        find = store.at_hand if only_at_hand else store.outcome
-        outcome = store.actual(configuration, actual)[0] if actual else find(configuration)
+        outcome = store.actual(configuration, actual)[0] if actual else store.at_hand(configuration)
     except UnknownNameError as error:
         abort(404, str(error))
     if outcome.run is None or outcome.cluster is None:
@@ -184,35 +191,54 @@ def partition_csv(outcome: Outcome) -> str:
     return csv_text(rows)
 
 
-def report_html(outcome: Outcome, run: Run, cluster: Cluster) -> str:
+def _report_html(outcome: Outcome) -> str:
     """The report that stands alone."""
-    now = outcome.configuration
+    now, run, cluster = outcome.configuration, outcome.run, outcome.cluster
+    assert run is not None and cluster is not None
     title = f"{now.planner} on {now.devices} × {cluster.name}"
     section = Section(title=title, profile=outcome.profile, cluster=cluster, run=run, note=command(outcome))
     return standalone([section])
 
 
-Made = tuple[str, Callable[[Outcome, Run, Cluster], str]]
-EXPORTS: Mapping[str, Made] = {
-    "report.json": ("application/json", lambda outcome, run, cluster: json.dumps(run.report.to_dict(), indent=1)),
-    "plan.json": ("application/json", lambda outcome, run, cluster: files.to_json(run.plan)),
-    "trace.json": (
-        "application/json",
-        lambda outcome, run, cluster: json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False),
-    ),
-    "tasks.csv": (
-        "text/csv",
-        lambda outcome, run, cluster: csv_text(
-            span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False)
-        ),
-    ),
-    "partition.csv": ("text/csv", lambda outcome, run, cluster: partition_csv(outcome)),
-    "command.sh": ("text/plain", lambda outcome, run, cluster: command(outcome) + "\n"),
-    "repeat.py": ("text/plain", lambda outcome, run, cluster: snippet(outcome)),
-    "report.html": ("text/html", report_html),
-    "profile.json": ("application/json", lambda outcome, run, cluster: files.to_json(outcome.profile)),
+def _report_json(outcome: Outcome) -> str:
+    """That of a step that is counted alone is made again, with its layers."""
+    report, counted, cluster = outcome.report, outcome.counted, outcome.cluster
+    if counted is not None and cluster is not None:
+        report = step_report(outcome.profile, cluster, counted.plan, runtime=counted.runtime)
+    assert report is not None
+    return json.dumps(report.to_dict(), indent=1)
+
+
+def _plan_json(outcome: Outcome) -> str:
+    """With the command that makes it, as commands write theirs."""
+    assert outcome.plan is not None
+    return files.to_json(replace(outcome.plan, command=command(outcome)))
+
+
+def _trace_json(outcome: Outcome) -> str:
+    run, cluster = outcome.run, outcome.cluster
+    assert run is not None and cluster is not None
+    return json.dumps(chrome_trace.trace(run.graph, cluster, run.timeline), allow_nan=False)
+
+
+def _tasks_csv(outcome: Outcome) -> str:
+    run, cluster = outcome.run, outcome.cluster
+    assert run is not None and cluster is not None
+    return csv_text(span_columns.table_rows(run, cluster, 0, len(run.graph), "start_ms", descending=False))
+
+
+EXPORTS: Mapping[str, tuple[str, str, Callable[[Outcome], str]]] = {
+    "report.json": ("application/json", "report", _report_json),
+    "plan.json": ("application/json", "plan", _plan_json),
+    "trace.json": ("application/json", "run", _trace_json),
+    "tasks.csv": ("text/csv", "run", _tasks_csv),
+    "partition.csv": ("text/csv", "run", partition_csv),
+    "command.sh": ("text/plain", "", lambda outcome: command(outcome) + "\n"),
+    "repeat.py": ("text/plain", "plan", snippet),
+    "report.html": ("text/html", "run", _report_html),
+    "profile.json": ("application/json", "", lambda outcome: files.to_json(outcome.profile)),
 }
-"""File name -> (media type, what makes it)."""
+"""File name -> (media type, what of an outcome it is made of beside the configuration, what makes it)."""
 
 
 def _takes(now: Configuration, option: str) -> bool:

@@ -66,7 +66,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A plan without its tasks, and its report without that of its layers.
+    """A plan without its tasks, the runtime that it was counted with, and its report without that of its layers.
 
     early: whether the tasks are being simulated; else they are too many to be held and drawn each.
     """
@@ -74,6 +74,7 @@ class Counted:
     plan: Plan
     report: Report
     early: bool
+    runtime: Runtime = IDEAL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,7 +233,7 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
         plan.check(profile, cluster)
         if is_counted(profile, plan, cluster, runtime, EARLY_TASKS if early else most):
             report = replace(step_report(profile, cluster, plan, runtime=runtime), layers=())
-            counted = Counted(plan=plan, report=report, early=report.tasks <= most)
+            counted = Counted(plan=plan, report=report, early=report.tasks <= most, runtime=runtime)
             if not counted.early:
                 return done(counted=counted, note=note)
             if early and report.tasks > EARLY_TASKS:
@@ -248,11 +249,11 @@ def compute(request: Request, tell: Tell | None = None, show: Show | None = None
             show(outcome(known.cluster, _named(plan, now), said))
 
     try:
-        if request.plan is None:
-            require_small(now, profile)
         known = _placed(known, request)
         cluster = known.cluster
         assert cluster is not None
+        if request.plan is None:
+            require_small(now, profile)
         if request.plan is not None:
             return outcome(cluster, request.plan)
         try:
