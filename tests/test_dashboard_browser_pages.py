@@ -27,6 +27,16 @@ def store() -> Store:
     return Store({"vgg_small": profiles["vgg_small"], **profiles}, validations=at_hand(), scenarios=shipped_scenarios())
 
 
+def test_a_page_has_a_title_and_one_that_is_not_there_is_seen_to_be_missing(page: Any, site: str) -> None:
+    page.goto(f"{site}/profiles?v=1&profile=gpt2")
+    until(page, "() => document.title === 'Profiles · gpt2 · Shardscope'")
+    page.goto(f"{site}/nothing")
+    page.wait_for_selector("text=There is no page '/nothing'")
+    bottom = page.locator("header").bounding_box()
+    assert page.locator("text=No such page").bounding_box()["y"] >= bottom["y"] + bottom["height"]
+    assert violations(page) == [] and page.complaints.pop()[-15:] == "404 (NOT FOUND)"  # the browser's word for it
+
+
 def test_compare_shares_one_axis(page: Any, site: str) -> None:
     page.goto(f"{site}/compare")
     boxes = [page.locator(f"#{name}").bounding_box() for name in ("results", "pair-card")]

@@ -13,7 +13,7 @@ from dashboard.figures.device_grid import block_timeline, device_grid
 from dashboard.figures.devices import KINDS, memory, parts_of
 from dashboard.state.alternatives import LANGUAGE_STRATEGIES, STRATEGIES, alternatives
 from dashboard.state.configuration import Configuration
-from dashboard.state.device_groups import block_in, grid_of
+from dashboard.state.device_groups import DeviceGrid, block_in, grid_of
 from dashboard.state.measures import sequence_length
 from simulator.cluster import Cluster
 from simulator.files import library, read_profile
@@ -80,6 +80,10 @@ def test_figures_hold_what_the_run_says(profile: Profile, cluster: Cluster, simu
     assert grid is not None
     drawn = device_grid(simulated, cluster, grid)["data"][0]
     assert sorted(device for (device,) in drawn["customdata"]) == list(range(8))
+    assert drawn["text"] is not None and drawn["marker"]["size"] >= 14
+    column = DeviceGrid(devices=np.arange(8).reshape(1, 8, 1), layers=grid.layers[:1])
+    narrow = device_grid(simulated, cluster, column)["data"][0]
+    assert narrow["text"] is None and narrow["marker"]["size"] < 14  # where its number would hang over the next
     bars = {bar["name"]: bar for bar in block_timeline(simulated, 5, block_in(profile, grid.layers[1]))["data"]}
     assert set(bars) == {f"{way}: {what}" for way in ("forward", "backward") for what in ("computes", "transfers")}
     assert len(bars["forward: computes"]["x"]) == 12 and min(bars["forward: computes"]["base"]) == 0

@@ -22,6 +22,7 @@ from dashboard.state.advice import advise, moves
 from dashboard.state.caps import searches
 from dashboard.state.configuration import Configuration
 from dashboard.state.flows import between_nodes_bytes
+from dashboard.state.measures import utilisation
 from dashboard.state.store import Store
 from dashboard.state.workers import Simulation
 from dashboard.words.kpis import idle_words
@@ -192,3 +193,11 @@ def test_numbers_that_would_mislead_alone_have_a_note(store: Store) -> None:
     assert one_idle.run is not None and one_idle.cluster is not None
     devices = [replace(device, compute_s=0.0) if i else device for i, device in enumerate(one_idle.run.report.devices)]
     assert idle_words(replace(one_idle.run.report, devices=tuple(devices)), 3) == "2 of 3 devices idle"
+
+
+def test_mfu_differs_from_the_baselines_as_the_other_numbers_do(store: Store) -> None:
+    now = Configuration(profile="gpt2", cluster="dgx-h100", strategy="data", devices=2, batch_size=64)
+    slower, before = store.outcome(replace(now, speed=0.25)), store.outcome(now)
+    used = [utilisation(each.profile, each.cluster, each.report) for each in (slower, before)]  # type: ignore[arg-type]
+    tile = as_html(kpi_row(slower, before)).partition(">MFU<")[2]
+    assert f"▼ {100 * (used[1] - used[0]):.1f} pt" in tile  # type: ignore[operator]

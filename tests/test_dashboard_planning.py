@@ -26,6 +26,7 @@ from dashboard.state.planning import (
     replicas,
     tier_links,
     usual_cluster,
+    values_around,
 )
 from dashboard.state.simulating import Glance, Outcome, compute, glance_of
 from dashboard.state.store import Store
@@ -88,6 +89,17 @@ def test_batches_around_the_usual_one_by_hand() -> None:
     assert batch_sizes(uneven, profile) == batch_sizes(replace(now, strategy="pipeline"), profile)
     assert batch_sizes(replace(now, devices=1024, microbatches=65), profile) == []  # more than 65,536 samples
     assert batch_sizes(replace(now, devices=1024, microbatches=64), profile)[0] == 65536
+
+
+def test_a_sweep_is_offered_values_around_the_machine_that_is_shown() -> None:
+    profile, now = chain([1.0, 2.0]), replace(NOW, cluster="dgx-h100", devices=64, strategy="data")
+    values = values_around(now, profile, usual_cluster(now, None))
+    assert values["devices"] == "16..128 by x2" and values["inter_bandwidth_bytes_per_s"] == "800Gbps..12800Gbps by x2"
+    assert values["batch_size"] == ", ".join(map(str, batch_sizes(now, profile))) and values["intra_latency_s"]
+    few = values_around(replace(now, devices=1), profile, usual_cluster(replace(now, devices=1), None))
+    assert few["devices"] == "1..2 by x2"
+    many = values_around(replace(now, devices=1024, microbatches=65), profile, usual_cluster(now, None))
+    assert many["devices"] == "256..1024 by x2" and "batch_size" not in many
 
 
 def test_micro_batches_divide_the_batch_and_leave_replicas_a_sample() -> None:

@@ -102,6 +102,8 @@ SHARED = TrainingGrid(data=32, zero_stage=3, recomputation="full", microbatch=2,
         ("nanotron", "mixtral-8x7b", replace(WIDE, expert=1), ("context_parallel_size: 2", "num_experts: 8", "tp: 4")),
         ("fsdp2", "llama3-8b", SHARED, ("(32,)", "reshard_after_forward=True", "checkpoint_wrapper")),
         ("fsdp2", "llama3-8b", TrainingGrid(data=16, zero_stage=1), ("DistributedDataParallel", "ZeroRedundancy")),
+        ("fsdp2", "llama3-8b", TrainingGrid(data=8, accumulation=4), ("# 4 micro-batches of 1 sequence, all but",)),
+        ("fsdp2", "llama3-8b", TrainingGrid(data=8, microbatch=2), ("# one micro-batch of 2 sequences, all but",)),
     ],
 )  # fmt: skip
 def test_every_degree_stands_where_the_runtime_reads_it(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
 
 from simulator.cli import main
 from simulator.files import read_profile
+from simulator.language_models.modelled_profile import read_profile_or_card
 from simulator.language_models.training_stack import nearest_stack, read_stack, stack_of_runtime
 
 ROW = "1B,4,2048,16,8192,32768,2048,0"
@@ -111,6 +113,14 @@ def test_a_profile_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "modelled" in capsys.readouterr().out
     profile = read_profile(path)
     assert profile.batch_size == 4 and profile.device == "NVIDIA A100 80GB SXM4" and "not measured" in profile.notes
+
+
+def test_a_modelled_profile_says_the_command_that_makes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = read_profile_or_card("gpt2", sequence=512, precision="fp8")
+    assert main(shlex.split(shown.command)[1:]) == 0
+    made = read_profile("profile.json")
+    assert (made.layers, made.batch_size, made.device) == (shown.layers, shown.batch_size, shown.device)
 
 
 def test_a_stack_is_calibrated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

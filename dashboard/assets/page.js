@@ -139,8 +139,10 @@
         if (!document.getElementById("kpis")) ns.fill("badge", "");
         paths.forEach((path, i) => {
           const link = document.getElementById(`nav-${i}`);
-          if (path === window.location.pathname) link?.setAttribute("aria-current", "page");
-          else link?.removeAttribute("aria-current");
+          if (path !== window.location.pathname) return link?.removeAttribute("aria-current");
+          link?.setAttribute("aria-current", "page");
+          const model = new URLSearchParams(state.query).get("profile")?.split("@")[0];
+          document.title = [link?.textContent, model, "Shardscope"].filter(Boolean).join(" · ");
         });
         return paths.map((path) => path + whole(state));
       },

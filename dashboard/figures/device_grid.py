@@ -14,8 +14,8 @@ from simulator.run import Run
 from simulator.taskgraph import Kind
 from simulator.units import format_bytes, format_time
 
-MOST_NUMBERED = 16
-"""Devices up to which each cell of the grid holds its number."""
+LEAST_NUMBERED = 14.0
+"""Pixels of a cell of the grid from which it holds its device's number."""
 _FORWARD = (Kind.FORWARD,)
 _BACKWARD = (Kind.BACKWARD, Kind.WEIGHT, Kind.RECOMPUTE)
 
@@ -28,14 +28,15 @@ def device_grid(run: Run | Counted, cluster: Cluster, grid: DeviceGrid) -> Figur
     used = run.report.devices
     busy = [[round(used[device].utilisation, 4) for device in row] for row in rows]
     hover = [[_device_words(run, cluster, grid, int(device)) for device in row] for row in rows]
-    numbered = rows.size <= MOST_NUMBERED
+    size = float(np.clip(min(110 / data, 200 / len(columns)), 4, 34))
+    numbered = size >= LEAST_NUMBERED
     x = [column for column in columns for _ in range(data)]
     y = [replica for _ in columns for replica in range(data)]
     order = [(replica, column) for column in range(len(columns)) for replica in range(data)]
     marks: dict[str, Any] = {
         "type": "scatter", "mode": "markers+text" if numbered else "markers", "x": x, "y": y,
         "marker": {
-            "symbol": "square", "size": float(np.clip(min(110 / data, 200 / len(columns)), 4, 34)),
+            "symbol": "square", "size": size,
             "color": [busy[r][c] for r, c in order], **BUSY,
         },
         "text": [f"{rows[r][c]}" for r, c in order] if numbered else None,

@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import dash_mantine_components as dmc
 from dash import Dash, Input, Output, State, dcc, html, set_props
 
+from dashboard.frame import cards
 from dashboard.frame.cards import LIVE, aria, marked, menu
 from dashboard.frame.panels import add_panel, as_html, effect, failure, in_browser, toast
 from dashboard.frame.routes import EXPORTS
@@ -105,7 +106,7 @@ def add_callbacks(app: Dash, store: Store, pages: Mapping[str, Page]) -> None:
             return unknown_profile(store, search or ""), []
         own = dict(parse_qsl((search or "").removeprefix("?")))
         page = pages.get(path)
-        content = _missing(path, pages) if page is None else page(now, baseline, own)
+        content = _missing(path) if page is None else page(now, baseline, own)
         toasts = [toast("The link was changed", problem, "yellow") for problem in problems]
         address = {"query": now.query(), "base": baseline.query() if baseline else ""}
         return [dcc.Store(id="address", data=address), content], toasts
@@ -160,12 +161,8 @@ def unknown_profile(store: Store, search: str) -> Any:
         for other in ranked
     ]
     spaced = [part for link in links for part in (link, " ")]
-    shown = dmc.Alert(
-        [html.P("Nothing is shown for it: no profile or model card has that name. Known, nearest first:"),
-         html.Div(spaced)],
-        color="red", title=f"Unknown profile {name[:60]!r}",
-    )  # fmt: skip
-    return html.Main(shown, className="page")
+    words = "Nothing is shown for it: no profile or model card has that name. Known, nearest first:"
+    return cards.page(f"Unknown profile {name[:60]!r}", [html.P(words), html.Div(spaced)])
 
 
 def report_error(error: Exception) -> None:
@@ -173,10 +170,8 @@ def report_error(error: Exception) -> None:
     set_props("toasts", {"sendNotifications": [failure(error)]})
 
 
-def _missing(path: str, pages: Mapping[str, Page]) -> Any:
-    return dmc.Alert(
-        f"There is no page {path!r}; there are {', '.join(pages)}.", color="yellow", m="lg", title="No such page"
-    )
+def _missing(path: str) -> Any:
+    return cards.page("No such page", [html.P(f"There is no page {path[:60]!r}; those that there are stand above.")])
 
 
 def _navigation(pages: Mapping[str, str]) -> Any:

@@ -16,7 +16,7 @@ from dashboard.state.measures import mismatch, sequence_length, transfer_seconds
 from dashboard.state.simulating import Glance, Outcome
 from dashboard.state.validations import published_errors
 from dashboard.words.comparison import unlike
-from dashboard.words.kpis import SAME, Kpi, idle_words, kpis, seconds_range, verdict_of
+from dashboard.words.kpis import SAME, Kpi, difference, idle_words, kpis, seconds_range, verdict_of
 from dashboard.words.partition import against, moved_words
 from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster
@@ -38,13 +38,22 @@ def kpi_row(outcome: Outcome, before: Outcome | None) -> list[Any]:
     baseline = before.report if before is not None else None
     tokens = sequence_length(outcome.profile)
     rows = kpis(outcome.report, baseline, tokens, outcome.interval)
-    used = utilisation(outcome.profile, outcome.cluster, outcome.report) if tokens and outcome.cluster else None
+    used = _mfu(outcome) if tokens else None
     if used:  # convolutions need not do the arithmetic that they are counted with
-        rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint="model FLOP per second over the devices' peak"))
+        then = _mfu(before) if before is not None else None
+        change, tone = difference(used, then, more=True, points=True) if then else ("", SAME)
+        hint = "model FLOP per second over the devices' peak"
+        rows.append(Kpi(label="MFU", value=f"{used:.1%}", hint=hint, change=change, tone=tone))
     if before is not None and (other := unlike(outcome, before)):
         rows = [replace(row, change=other, tone=SAME) for row in rows]
     notes = _notes(outcome.run, outcome.cluster) if outcome.run and outcome.cluster else {}
     return tiles([replace(row, note=notes.get(row.label, row.note)) for row in rows])
+
+
+def _mfu(outcome: Outcome) -> float | None:
+    if outcome.report is None or outcome.cluster is None:
+        return None
+    return utilisation(outcome.profile, outcome.cluster, outcome.report)
 
 
 def _notes(run: Run, cluster: Cluster) -> dict[str, str]:

@@ -24,8 +24,11 @@ FORM = ("strategies", "x", "x-values", "y", "y-values")
 """The fields that say what is swept, which stand in the address."""
 
 
-def sweep_page(now: Configuration, own: Mapping[str, str], usual: Sequence[Configuration]) -> Any:
-    """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. usual: the strategies."""
+def sweep_page(
+    now: Configuration, own: Mapping[str, str], usual: Sequence[Configuration], examples: Mapping[str, str]
+) -> Any:
+    """The whole page; `now` is what it sweeps around. own: fields of FORM in its address. usual: the strategies.
+    examples: values by parameter."""
     quantities = [{"value": name, "label": each.title} for name, each in QUANTITIES.items()]
     quantity = choice("sweep-quantity", "Quantity", quantities, "step_s")
     against = choice("sweep-against", "Step against", quantities, "peak_memory_bytes")
@@ -37,7 +40,7 @@ def sweep_page(now: Configuration, own: Mapping[str, str], usual: Sequence[Confi
         dcc.Store(id="sweep-seen"),
         dcc.Store(id="sweep-base", data=now.query()),
         dcc.Interval(id="sweep-tick", interval=700),
-        _form(own, [each.strategy for each in usual]),
+        _form(own, [each.strategy for each in usual], examples),
         html.Div(id="sweep-problem", role="alert"),
         dmc.Group([html.Div(id="sweep-progress", **LIVE), html.Div(id="sweep-files"),
                    html.Div(id="sweep-explore", **LIVE)], gap="lg"),
@@ -56,7 +59,7 @@ def sweep_page(now: Configuration, own: Mapping[str, str], usual: Sequence[Confi
     ], names=FORM)  # fmt: skip
 
 
-def _form(own: Mapping[str, str], strategies: Sequence[str]) -> Any:
+def _form(own: Mapping[str, str], strategies: Sequence[str], examples: Mapping[str, str]) -> Any:
     known = partitioners.strategies()
     named = [name for name in own.get("strategies", "").split(",") if name in known]
     x, y = (own[axis] if own.get(axis) in PARAMETERS else other for axis, other in (("x", FIRST), ("y", NONE)))
@@ -65,12 +68,12 @@ def _form(own: Mapping[str, str], strategies: Sequence[str]) -> Any:
     fields = [
         dmc.MultiSelect(
             id="sweep-strategies", label="Strategies", data=list(known),
-            value=named or list(dict.fromkeys(strategies)), w=330, size="xs",
+            value=named or list(dict.fromkeys(strategies)), w=250, size="xs",
         ),
         choice("sweep-x", "Parameter", names, x, 170),
-        dmc.TextInput(id="sweep-x-values", label="Values", value=own.get("x-values", PARAMETERS[x])[:200], **plain),
+        dmc.TextInput(id="sweep-x-values", label="Values", value=own.get("x-values", examples[x])[:200], **plain),
         choice("sweep-y", "Second parameter", [NONE, *names], y, 170),
-        dmc.TextInput(id="sweep-y-values", label="Its values", value=own.get("y-values", PARAMETERS.get(y, ""))[:200],
+        dmc.TextInput(id="sweep-y-values", label="Its values", value=own.get("y-values", examples.get(y, ""))[:200],
                       **plain),
         dmc.Button("Start", id="sweep-start", size="xs"),
         dmc.Button("Cancel", id="sweep-cancel", size="xs", variant="default", disabled=True),

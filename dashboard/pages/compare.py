@@ -105,7 +105,7 @@ def _compared(store: Store, now: Configuration, base: Configuration, against: st
     try:
         outcome, compared = store.actual(now, against)
     except UnknownNameError as error:
-        return dmc.Alert(str(error), title="No such run", color="yellow", variant="light")
+        return dmc.Alert(str(error), title="No such run", color="red", variant="light")
     actual = Side(name="Actual", outcome=outcome, suffix=f"&actual={against}")
     more = None if compared is None else _task_by_task(compared, store.executions.get(against))
     return _sides(Side(name="Predicted", outcome=present), actual, more)

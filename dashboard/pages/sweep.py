@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -15,9 +16,12 @@ from dashboard.frame.panels import keep_in_address
 from dashboard.frame.shell import Page
 from dashboard.pages._sweep_layout import FORM, NONE, columns_of_table, sweep_page
 from dashboard.state.alternatives import alternatives
+from dashboard.state.configuration import Configuration
+from dashboard.state.planning import values_around
 from dashboard.state.store import Store
 from dashboard.state.sweeps import CANCELLED, DONE, PARAMETERS, PAUSED, RUNNING, Sweep, Sweeps, configuration_of
 from dashboard.words.sweep import QUANTITIES, axis_title, best_by_value, interval
+from simulator.errors import InputError
 from simulator.sweep.chart import value_text
 from simulator.sweep.export import csv_text
 
@@ -30,10 +34,23 @@ def add(app: Dash, store: Store) -> Page:
     _add_files(app, sweeps)
     keep_in_address(app, *(Input(f"sweep-{name}", "value") for name in FORM))
 
-    return lambda now, baseline, own: sweep_page(now, own, alternatives(now, store.profile(now)))
+    def content(now: Configuration, baseline: Configuration | None, own: Mapping[str, str]) -> Any:
+        return sweep_page(now, own, alternatives(now, store.profile(now)), _examples(store, now))
+
+    return content
+
+
+def _examples(store: Store, now: Configuration) -> dict[str, str]:
+    """By parameter values to sweep, around what the controls say where the machine is one."""
+    with suppress(InputError):
+        return {**PARAMETERS, **values_around(now, store.profile(now), store.usual_cluster(now))}
+    return dict(PARAMETERS)
 
 
 def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
+    def example(name: str, base: str) -> str:
+        return _examples(store, store.read(base)[0]).get(name, "")
+
     @app.callback(
         Output("sweep", "data"),
         Output("sweep-own", "data"),
@@ -73,8 +90,8 @@ def _add_running(app: Dash, store: Store, sweeps: Sweeps) -> None:
         return ctx.triggered_id["number"] if any(clicks) else no_update
 
     for axis in ("x", "y"):
-        example, swept = Output(f"sweep-{axis}-values", "value"), Input(f"sweep-{axis}", "value")
-        app.callback(example, swept, prevent_initial_call=True)(lambda name: PARAMETERS.get(name, ""))
+        values, swept = Output(f"sweep-{axis}-values", "value"), Input(f"sweep-{axis}", "value")
+        app.callback(values, swept, State("sweep-base", "data"), prevent_initial_call=True)(example)
 
     @app.callback(
         Output("sweep-progress", "children"),

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 from typing import Any
 
 import partitioners
 from dashboard.state.caps import WHOLE
-from dashboard.state.configuration import DEGREES, MOST_MICROBATCHES, MOST_SAMPLES, OWN, SHARES_STATES, Configuration
+from dashboard.state.configuration import (
+    DEGREES,
+    MOST_DEVICES,
+    MOST_MICROBATCHES,
+    MOST_SAMPLES,
+    OWN,
+    SHARES_STATES,
+    Configuration,
+)
 from partitioners._grid_choices import divisible
 from partitioners._stages.block_layout import separable_units
 from simulator import collectives
@@ -139,3 +148,16 @@ def batch_sizes(configuration: Configuration, profile: Profile) -> list[int]:
     around = (usual * factor // 4 for factor in (1, 2, 4, 8, 16))
     sizes = sorted({max(unit, -(-size // unit) * unit) for size in around})
     return [size for size in sizes if size <= MOST_SAMPLES]
+
+
+def values_around(now: Configuration, profile: Profile, usual: Cluster) -> dict[str, str]:
+    """By parameter of a sweep, values around the configuration's own, as a user writes them."""
+    fewest, most = now.devices // gcd(now.devices, 4), min(2 * now.devices, MOST_DEVICES)
+    values = {"devices": f"{fewest}..{most} by x2"}
+    if sizes := batch_sizes(now, profile):
+        values["batch_size"] = ", ".join(map(str, sizes))
+    for tier, link in tier_links(usual).items():
+        gbps, us = link.nominal_bytes_per_s * 8e-9, link.latency_s * 1e6
+        values[f"{tier}_bandwidth_bytes_per_s"] = f"{gbps / 4:g}Gbps..{gbps * 4:g}Gbps by x2"
+        values[f"{tier}_latency_s"] = f"{us / 4:g}us..{us * 4:g}us by x2"
+    return values

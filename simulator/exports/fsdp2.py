@@ -94,13 +94,15 @@ def command(launch: Launch) -> str:
         )
     if grid.recomputation not in ("none", "full"):
         raise InputError(f"recomputation is {grid.recomputation}: the lines here wrap whole blocks; take torchtitan")
+    each = f"{grid.microbatch} sequence{'s' if grid.microbatch > 1 else ''}"
+    micro = f"{grid.accumulation} micro-batches of {each}" if grid.accumulation > 1 else f"one micro-batch of {each}"
     if grid.zero_stage < 2:
         sharing = "ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, ...)" if grid.zero_stage else "AdamW"
         return f"""{launch.torchrun} train.py
 # train.py, around the model of {layers} blocks on {grid.data} replicas
 model = DistributedDataParallel(model, gradient_as_bucket_view=True)
 optimizer = {sharing}
-# {grid.accumulation} micro-batches of {grid.microbatch} sequences, all but the last in model.no_sync()"""
+# {micro}, all but the last in model.no_sync()"""
     again = "\nfor block in model.layers:\n    checkpoint_wrapper(block)" if grid.recomputation == "full" else ""
     mesh = ", ".join(f"{name}={value}" for name, value in _mesh(grid.data, grid.shard_group).items())
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[launch.precision]
@@ -111,7 +113,7 @@ policy = MixedPrecisionPolicy(param_dtype=torch.{dtype}, reduce_dtype=torch.floa
 for block in model.layers:
     fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward={grid.zero_stage == 3})
 fully_shard(model, mesh=mesh, mp_policy=policy)
-# {grid.accumulation} micro-batches of {grid.microbatch} sequences, gradients scattered at every one"""
+# {micro}, gradients scattered at every one"""
 
 
 def otherwise(launch: Launch) -> Iterator[str]:

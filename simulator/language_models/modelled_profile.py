@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -49,8 +50,11 @@ def read_profile_or_card(
     except InputError:
         used = stack_for(None, named)
     card, used = read_card(source), used.with_precision(precision)
+    asked = {"--sequence": sequence, "--precision": precision}
     card = replace(card, sequence=sequence or card.sequence)
-    command = f"shardscope model {source} --stack {stack or used.name} --device {used.accelerator} --output"
+    words = ["shardscope", "model", str(source), "--stack", stack or used.name, "--device", used.accelerator]
+    words += [word for name, value in asked.items() if value for word in (name, str(value))]
+    command = shlex.join([*words, "--batch-size", str(STEP_SEQUENCES), "--output", "profile.json"])
     return modelled_profile(card, used, batch_size=STEP_SEQUENCES, command=command, stack_source=stack or "")
 
 
