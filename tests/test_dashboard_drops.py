@@ -7,7 +7,7 @@ import gzip
 import json
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from conftest import ROOT
@@ -15,6 +15,7 @@ from small_networks import branches, chain
 from test_nccl import written
 from test_ranks import LATE, RANKS, trace
 
+from dashboard.frame.routes import EXPORTS
 from dashboard.state import uploads
 from dashboard.state.inventory import label
 from dashboard.state.opening import opened
@@ -40,6 +41,20 @@ def address(store: Store, name: str, content: bytes, path: str = "/") -> tuple[s
     """The page that shows a file, and what its address says."""
     parts = urlsplit(opened(store, path, f"?{store.default().query()}&base=x", [(name, content)]).address)
     return parts.path, {name: values[0] for name, values in parse_qs(parts.query).items()}
+
+
+def test_a_plan_of_another_model_opens_on_what_its_command_says(store: Store) -> None:
+    now = replace(store.default(), profile="chain", strategy="data", devices=2)
+    outcome = store.outcome(now)
+    own = address(store, "p.json", EXPORTS["plan.json"][2](outcome).encode())[1]  # the page shows "net"
+    assert (own["profile"], own["cluster"], own["devices"]) == (outcome.configuration.profile, now.cluster, "2")
+    shown = store.outcome(store.read(urlencode(own))[0]).report
+    assert shown is not None and outcome.report is not None and shown.step_s == outcome.report.step_s
+    for change in ({"speed": 2.0}, {"inter_bandwidth": 0.5}):  # its machine is another than the preset
+        faster = store.outcome(replace(now, **change))  # type: ignore[arg-type]
+        own = address(store, "p.json", EXPORTS["plan.json"][2](faster).encode())[1]
+        assert label(own["profile"]) == "net"
+    assert label(address(store, "p.json", to_json(outcome.plan).encode())[1]["profile"]) == "net"  # without a command
 
 
 def test_a_file_opens_where_it_is_shown(store: Store, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 from typing import Any
@@ -17,7 +18,8 @@ from dashboard.state.simulating import Outcome
 from dashboard.state.store import Store
 from dashboard.state.validations import Stored
 from simulator.errors import InputError
-from simulator.network.catalogue import ClusterFile
+from simulator.network.catalogue import ClusterFile, presets
+from simulator.plan import Plan
 from simulator.readers._log import RunLog, read_log, steady
 from simulator.report.step_causes import NOT_ENOUGH, alone, beside, farthest_off, step_causes
 from traces.imports._aligned_ranks import align_ranks, answer, changed
@@ -28,6 +30,11 @@ from traces.imports._registry import import_files
 
 OF_MODELS = ("/plans", "/compare", "/sweep", "/profiles")
 """Pages that show any model and cluster; from the others one is shown on Explore."""
+_CHANGING = frozenset({
+    "--bandwidth", "--latency", "--efficiency", "--speed", "--memory", "--servers", "--sequence", "--stack",
+    "--precision", "--launch", "--config",
+})  # fmt: skip
+"""Options of a plan's command without which its model or machine is another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +74,8 @@ def _kept(store: Store, now: Configuration, kind: str, name: str, text: bytes) -
         stored = Stored(validation=uploads.validation(text, name))
         return now.query(), {"page": "/validate", "validation": store.validations.put(name, stored)}
     if kind == "plan":
-        return replace(now, plan=store.plans.put(name, uploads.plan(text, name))).query(), {"page": "/"}
+        plan = uploads.plan(text, name)
+        return replace(_made_for(store, now, plan), plan=store.plans.put(name, plan)).query(), {"page": "/"}
     if kind == "cluster":
         cluster = uploads.cluster(text, name)
         return replace(now, cluster=store.clusters.put(name, cluster), devices=cluster.workers).query(), {}
@@ -75,6 +83,19 @@ def _kept(store: Store, now: Configuration, kind: str, name: str, text: bytes) -
         return _imported(store, now, name, text), {}
     key = store.put_card(text, name) if kind == "model card" else store.profiles.put(name, uploads.profile(text, name))
     return _of_model(now, key), {}
+
+
+def _made_for(store: Store, now: Configuration, plan: Plan) -> Configuration:
+    """What a plan is opened on: what is shown where that is of its model, else the model and machine of its command."""
+    shown = store.profile(now)
+    if plan.model == shown.model and plan.placements.keys() == {layer.name for layer in shown.layers}:
+        return now
+    words = [part for word in plan.command.split() for part in word.split("=", 1)]
+    model = Path("".join(words[2:3])).name.removesuffix(".json").removesuffix(".yaml")
+    said = {"--profile": model} | dict(pairwise(words))
+    named = {name: said.get(f"--{name}", "") for name in ("profile", "cluster", "devices")}
+    known = store.has_profile(named["profile"]) and named["cluster"] in presets() and named["devices"].isdecimal()
+    return store.read(urlencode(named))[0] if known and _CHANGING.isdisjoint(words) else now
 
 
 def _of_model(now: Configuration, profile: str) -> str:
