@@ -47,7 +47,8 @@ def test_a_plan_of_another_model_opens_on_what_its_command_says(store: Store) ->
     now = replace(store.default(), profile="chain", strategy="data", devices=2)
     outcome = store.outcome(now)
     own = address(store, "p.json", EXPORTS["plan.json"][2](outcome).encode())[1]  # the page shows "net"
-    assert (own["profile"], own["cluster"], own["devices"]) == (outcome.configuration.profile, now.cluster, "2")
+    said = [own[name] for name in ("profile", "cluster", "devices", "strategy")]
+    assert said == [outcome.configuration.profile, now.cluster, "2", "data"]
     shown = store.outcome(store.read(urlencode(own))[0]).report
     assert shown is not None and outcome.report is not None and shown.step_s == outcome.report.step_s
     for change in ({"speed": 2.0}, {"inter_bandwidth": 0.5}):  # its machine is another than the preset

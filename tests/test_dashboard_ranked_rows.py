@@ -150,7 +150,7 @@ def test_a_ranking_of_grids_says_what_it_left_out(
         kinds: Any = {"too_large": [None] * (left_out and 2), "refused": [None] * (left_out and 1)}
         tell["progress"]("bounding 12 grids")
         tell["show"](Ranking(simulated=simulated[:1], bounded=[None] * 9, **kinds))  # type: ignore[list-item]
-        assert announced[1]().words == "1 grids simulated so far" + (
+        assert announced[1]().words == "1 grid simulated so far" + (
             "; 3 do not fit or are refused" if left_out else ""
         )
         tell["progress"]("simulating")

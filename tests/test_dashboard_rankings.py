@@ -181,7 +181,7 @@ def test_of_each_strategy_one_is_simulated_at_once_until_time_is_over_but_one_at
     assert {row["strategy"] for row in ranked.rows} == {"model", "metis", "owt", "spatial", "data"}
     done, of, said = re.match(r"(\d+) of (\d+) plans simulated(.*)", ranked.words).groups()  # type: ignore[union-attr]
     assert ranked.over and (done, said) == ("7", " (time ran out: one of them may be the best)") and of == "36"
-    assert [each.words for each in announced[:2]] == ["1 plans simulated so far", "2 plans simulated so far"]
+    assert [each.words for each in announced[:2]] == ["1 plan simulated so far", "2 plans simulated so far"]
     clock.now_s = 100.0
     assert len(_choices(request, cluster, 25.0, lambda so_far: None).rows) == 1
 

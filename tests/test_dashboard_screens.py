@@ -284,6 +284,10 @@ def test_a_plan_that_was_exported_is_opened(page: Any, site: str, tmp_path: Path
     until(page, "() => new URLSearchParams(location.search).get('plan').startsWith('mine@')")
     ready(page)
     assert page.locator("#kpis > div", has_text="Step time").inner_text() == step
+    choose(page, "c-profile", "alexnet_v100")  # another model has none of its layers
+    until(page, "() => new URLSearchParams(location.search).get('plan') === ''")
+    ready(page)
+    assert page.inner_text("#badge").startswith("fits")
     open_files(page, {"name": "x.json", "mimeType": "", "buffer": b"[]"})
     page.wait_for_selector("#opened >> text=x.json: it is of no known kind")
 

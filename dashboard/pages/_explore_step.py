@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from dash import Dash, Input, Output, State, html, no_update
+from dash import Dash, Input, Output, State, ctx, html, no_update
 from flask import Flask, Response, request
 
 from dashboard.frame.controls import BY_STRATEGY, CONTROLS, GONE
@@ -201,14 +202,21 @@ def _add_leave_plan(app: Dash, store: Store) -> None:
     @app.callback(
         Output("c-plan", "value", allow_duplicate=True),
         Input("c-strategy", "value"),
+        Input("c-profile", "value"),
         State("load", "data"),
         State("c-plan", "value"),
         prevent_initial_call=True,
     )
-    def leave_plan(strategy: str, loaded: str | None, plan: str) -> Any:
-        """Who chooses a strategy wants its plan."""
-        keeps = loaded is not None and store.read(loaded)[0].plan and store.read(loaded)[0].strategy == strategy
-        return no_update if keeps or plan == BY_STRATEGY else BY_STRATEGY
+    def leave_plan(strategy: str, profile: str, loaded: str | None, plan: str) -> Any:
+        """Who chooses a strategy wants its plan, and another model has none of this one's layers."""
+        if plan == BY_STRATEGY:
+            return no_update
+        set_to = store.read(loaded)[0] if loaded is not None else None
+        if set_to is not None and set_to.plan and (set_to.strategy, set_to.profile) == (strategy, profile):
+            return no_update
+        other = replace(store.default(), profile=profile)
+        keeps = ctx.triggered_id == "c-profile" and store.suits(store.plans.get(plan), other)
+        return no_update if keeps else BY_STRATEGY
 
 
 def _add_moves(app: Dash, store: Store) -> None:

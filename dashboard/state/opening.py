@@ -87,13 +87,12 @@ def _kept(store: Store, now: Configuration, kind: str, name: str, text: bytes) -
 
 def _made_for(store: Store, now: Configuration, plan: Plan) -> Configuration:
     """What a plan is opened on: what is shown where that is of its model, else the model and machine of its command."""
-    shown = store.profile(now)
-    if plan.model == shown.model and plan.placements.keys() == {layer.name for layer in shown.layers}:
+    if store.suits(plan, now):
         return now
     words = [part for word in plan.command.split() for part in word.split("=", 1)]
     model = Path("".join(words[2:3])).name.removesuffix(".json").removesuffix(".yaml")
     said = {"--profile": model} | dict(pairwise(words))
-    named = {name: said.get(f"--{name}", "") for name in ("profile", "cluster", "devices")}
+    named = {name: said.get(f"--{name}", "") for name in ("profile", "cluster", "devices", "strategy")}
     known = store.has_profile(named["profile"]) and named["cluster"] in presets() and named["devices"].isdecimal()
     return store.read(urlencode(named))[0] if known and _CHANGING.isdisjoint(words) else now
 

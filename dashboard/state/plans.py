@@ -157,7 +157,7 @@ def _grids(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> Ran
 
     def so_far(ranking: Ranking, over: bool = False) -> Ranked:
         words = _said(
-            "grids", len(ranking.simulated), len(ranking.bounded), len(ranking.too_large) + len(ranking.refused),
+            "grid", len(ranking.simulated), len(ranking.bounded), len(ranking.too_large) + len(ranking.refused),
             ranking.bound_s, ranking.may_be_best, over,
         )  # fmt: skip
         return Ranked(rows=_ordered(map(row, ranking.simulated)), words=words, over=over)
@@ -189,7 +189,7 @@ def _choices(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> R
     def so_far(over: bool = False) -> Ranked:
         left_out = len(search.too_large) + len(search.refused)
         may_be_best = all(search.least < row["step_s"] for row in rows if row["fits"])
-        words = _said("plans", len(rows), len(search.queue), left_out, search.least, may_be_best, over)
+        words = _said("plan", len(rows), len(search.queue), left_out, search.least, may_be_best, over)
         return Ranked(rows=_ordered(rows), words=words, over=over)
 
     def until(done: float = inf) -> None:
@@ -207,7 +207,8 @@ def _choices(request: Request, cluster: Cluster, ends_s: float, tell: Tell) -> R
 
 def _said(what: str, done: int, bounded: int, left_out: int, bound_s: float, may_be_best: bool, over: bool) -> str:
     """What was tried, and what was not: `bounded` of it, none of which is faster than bound_s."""
-    words = f"{done} of {done + bounded} {what} simulated" if over else f"{done} {what} simulated so far"
+    so_far = f"{done} {what}{'s' if done > 1 else ''} simulated so far"
+    words = f"{done} of {done + bounded} {what}s simulated" if over else so_far
     if over and bounded:
         words += f"; none of the others is faster than {format_time(bound_s)}" if bound_s else ""
         words += " (time ran out: one of them may be the best)" if may_be_best else ""

@@ -190,6 +190,11 @@ class Store:
 
         return self._modelled.get((name, configuration.cluster), modelled)
 
+    def suits(self, plan: Plan, configuration: Configuration) -> bool:
+        """Whether a plan is of the model of a configuration, with its layers. Raises as `profile` does."""
+        profile = self.profile(configuration)
+        return plan.model == profile.model and plan.placements.keys() == {layer.name for layer in profile.layers}
+
     def usual_cluster(self, configuration: Configuration) -> Cluster:
         """As many devices as asked of the preset, or the uploaded file, that the configuration names.
 
