@@ -108,6 +108,18 @@ def grid() -> SimulatedGrid:
     return ranking.simulated[0]
 
 
+def test_a_ranking_tells_which_bounds_it_works_out() -> None:
+    """The closer ones of a large mixture take longer than the others, and nothing is simulated before them."""
+    from simulator.language_models.modelled_profile import modelled_profile
+
+    card, cluster, said = read_card("gpt2"), read_cluster("dgx-h100", devices=8), list[str]()
+    stack = stack_for(cluster)
+    profile = modelled_profile(card, stack)
+    ranked_grids(card, profile, cluster, stack, 64, progress=said.append, time_left_s=lambda: 0.0)
+    kinds = [words.split(" ")[0] for words in said]
+    assert list(dict.fromkeys(kinds)) == ["bounds,", "closer", "simulated"]
+
+
 def test_a_grid_opens_with_its_degrees_and_is_launched_by_a_command(grid: SimulatedGrid) -> None:
     now, stack = replace(NOW, cluster="dgx-h100", devices=8), stack_for(read_cluster("dgx-h100", devices=8))
     for chunks in (1, 2):
@@ -150,9 +162,7 @@ def test_a_ranking_of_grids_says_what_it_left_out(
         kinds: Any = {"too_large": [None] * (left_out and 2), "refused": [None] * (left_out and 1)}
         tell["progress"]("bounding 12 grids")
         tell["show"](Ranking(simulated=simulated[:1], bounded=[None] * 9, **kinds))  # type: ignore[list-item]
-        assert announced[1]().words == "1 grid simulated so far" + (
-            "; 3 do not fit or are refused" if left_out else ""
-        )
+        assert announced[1]().words == "1 grid simulated so far" + ("; 3 do not fit or are refused" if left_out else "")
         tell["progress"]("simulating")
         return Ranking(simulated=simulated, bounded=[None] * bounded, bound_s=1.25, certain=certain, **kinds)  # type: ignore[list-item]
 

@@ -127,6 +127,8 @@ def ranked_grids(
         return least.bound(grid, simulated=False)
 
     def tighter(choice: StrategyChoice, part: Cluster) -> Bound:
+        if progress:
+            progress(f"closer bounds of {len(search.queue) + 1} grids that may be faster")
         return least.bound(_grid(choice))
 
     search = ChoiceSearch(
