@@ -83,6 +83,8 @@ def test_its_spans_are_served(store: Store, configuration: Configuration, execut
         host = {"Host": "localhost"}
         answer = client.get(f"/spans?{configuration.query()}&actual={key}", headers=host)
         assert answer.data == encode(outcome.run, outcome.cluster)
+        answer = client.get(f"/export/report.json?{configuration.query()}&actual={key}", headers=host)
+        assert answer.get_json()["step_s"] == outcome.run.report.step_s
         assert client.get(f"/spans?{configuration.query()}&actual=gone@1", headers=host).status_code == 404
         other = replace(configuration, microbatches=2)
         answer = client.get(f"/spans?{other.query()}&actual={key}", headers=host)

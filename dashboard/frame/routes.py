@@ -84,7 +84,7 @@ def add_routes(server: Flask, store: Store) -> None:
             abort(422, "; ".join(problems))
         if name not in EXPORTS:
             abort(404, f"{name!r} is none of {', '.join(EXPORTS)}")
-        outcome, (kind, needs, make) = store.outcome(configuration), EXPORTS[name]
+        outcome, (kind, needs, make) = _outcome(store, configuration, store.outcome), EXPORTS[name]
         if needs and getattr(outcome, needs) is None:
             abort(422, outcome.undrawn)
         headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -92,20 +92,24 @@ def add_routes(server: Flask, store: Store) -> None:
 
 
 def _asked(store: Store) -> tuple[Outcome, Run, Cluster]:
-    """The run of the configuration in the request's query, or the execution it names as `actual`.
+    """The run of the configuration in the request's query.
 
     Begins no simulation that no page waits for; what is unknown is as the page shows it. Answers 422 with the reason
     where there is none.
     """
-    configuration, _ = store.read(request.query_string.decode())
-    actual = request.args.get("actual", "")
-    try:
-        outcome = store.actual(configuration, actual)[0] if actual else store.at_hand(configuration)
-    except UnknownNameError as error:
-        abort(404, str(error))
+    outcome = _outcome(store, store.read(request.query_string.decode())[0], store.at_hand)
     if outcome.run is None or outcome.cluster is None:
         abort(422, outcome.undrawn)
     return outcome, outcome.run, outcome.cluster
+
+
+def _outcome(store: Store, configuration: Configuration, find: Callable[[Configuration], Outcome]) -> Outcome:
+    """What is found of a configuration, or the execution that the request names as `actual`; 404 where it is gone."""
+    actual = request.args.get("actual", "")
+    try:
+        return store.actual(configuration, actual)[0] if actual else find(configuration)
+    except UnknownNameError as error:
+        abort(404, str(error))
 
 
 def command(outcome: Outcome) -> str:
