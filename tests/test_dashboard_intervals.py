@@ -18,10 +18,12 @@ from dashboard.figures.validation import published_steps
 from dashboard.frame.panels import as_html
 from dashboard.pages._explore_strategies import strategies_table
 from dashboard.pages._explore_words import advice_line, chips, kpi_row, why
+from dashboard.pages.sweep import _table_rows
 from dashboard.pages.validate import _set_name
 from dashboard.state.alternatives import alternatives
 from dashboard.state.simulating import Outcome, glance_of
 from dashboard.state.store import Store
+from dashboard.state.sweeps import Sweep
 from dashboard.state.validations import at_hand, published_sets
 from dashboard.words.comparison import measured, results
 from dashboard.words.kpis import seconds_range
@@ -140,6 +142,20 @@ def test_a_winner_is_so_far_until_the_sweep_is_over() -> None:
     swept = ("strategy", "devices")
     assert best_by_value(rows, swept, over=False) == f"So far: {best_by_value(rows, swept)}"
     assert best_by_value(rows, swept).startswith("Data wins")
+
+
+def test_what_does_not_fit_wins_no_sweep() -> None:
+    points = (("data", 2, 1.0, 0), ("fsdp", 2, 2.0, 1), ("data", 4, 1.0, 0), ("fsdp", 4, 3.0, 1))
+    rows = [{"strategy": name, "tensor": n, "step_s": step_s, "fits": fits} for name, n, step_s, fits in points]
+    assert best_by_value(rows, ("strategy", "tensor")) == "Fsdp wins from 2 to 4. Nowhere fits: data."
+    assert best_by_value(rows[::2], ("strategy", "tensor"), over=False) == "So far: No point fits into memory."
+    faster = [{**row, "inter_bandwidth_bytes_per_s": 1e9} for row in rows]
+    said = best_by_value(faster, ("strategy", "tensor", "inter_bandwidth_bytes_per_s"))
+    assert "is of fsdp with tensor 2, inter bandwidth 8.00 Gbit/s" in said
+    points_so_far = [{**row, "number": n, "status": "done"} for n, row in enumerate(rows)]
+    sweep = Sweep(number=1, swept=("strategy", "tensor"), points=None, rows=points_so_far)  # type: ignore[arg-type]
+    shown = [(row["number"], row["status"]) for row in _table_rows(sweep, frozenset())]
+    assert shown == [(1, "done"), (3, "done"), (0, "does not fit"), (2, "does not fit")]
 
 
 def test_winners_are_named_where_a_parameter_makes_a_difference() -> None:

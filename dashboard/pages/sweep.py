@@ -243,14 +243,14 @@ def _add_files(app: Dash, sweeps: Sweeps) -> None:
 
 
 def _table_rows(sweep: Sweep, brushed: frozenset[int]) -> list[dict[str, Any]]:
-    """The rows in brushed (all where it is empty), the shortest step first."""
+    """The rows in brushed (all where it is empty), those that fit first, the shortest step first."""
     shown = [row for row in list(sweep.rows) if not brushed or row["number"] in brushed]
-    ordered = sorted(shown, key=lambda row: row.get("step_s") or float("inf"))
+    ordered = sorted(shown, key=lambda row: (row.get("fits") == 0, row.get("step_s") or float("inf")))
     return [
         {
             "id": str(row["number"]),
             **{name: row.get(name) for name in ("number", "strategy")},
-            "status": row.get("error") or row["status"],
+            "status": row.get("error") or ("does not fit" if row.get("fits") == 0 else row["status"]),
             **{name: value_text(name, row.get(name)) for name in sweep.swept},
             "expected": interval(row),
             **{name: row[name] * each.factor for name, each in QUANTITIES.items() if row.get(name) is not None},

@@ -53,20 +53,23 @@ def axis_title(column: str) -> str:
 def best_by_value(rows: Sequence[Mapping[str, Any]], swept: Sequence[str], *, over: bool = True) -> str:
     """A sentence on the shortest step: which strategy wins for which values of the parameter, or which value does.
 
-    rows: points that ran. With several parameters, the best point alone. over: whether none is left to run.
+    rows: points that ran, of which those win that fit. With several parameters, the best point alone. over: whether
+    none is left to run.
     """
     lead = "" if over else "So far: "
-    ran = [row for row in rows if row.get("step_s") is not None]
+    ran = [row for row in rows if row.get("step_s") is not None and row.get("fits", True)]
     if not ran:
-        return ""
+        return f"{lead}No point fits into memory." if rows else ""
     best = min(ran, key=lambda row: row["step_s"])
     parameters = [name for name in swept if name != "strategy"]
     if "strategy" not in swept or len(parameters) != 1:
-        values = ", ".join(f"{name.replace('_', ' ')} {value_text(name, best.get(name))}" for name in parameters)
+        values = ", ".join(f"{column_title(name)} {value_text(name, best.get(name))}" for name in parameters)
         step = f"{_STEP.words(best['step_s'])}{expected(best)}"
         return f"{lead}The shortest step, {step}, is of {best['strategy']} with {values}."
     differing = [row for row in ran if row.get(parameters[0]) is not None]
-    return lead + _winners(differing, parameters[0]) if differing else ""
+    nowhere = sorted({row["strategy"] for row in rows} - {row["strategy"] for row in ran})
+    none = f" Nowhere fits: {', '.join(nowhere)}." if nowhere else ""
+    return lead + _winners(differing, parameters[0]) + none if differing else ""
 
 
 def expected(row: Mapping[str, Any]) -> str:
