@@ -16,7 +16,7 @@ from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
 from simulator.network.catalogue import presets, read_cluster, read_preset
-from simulator.network.collective_times import HALVES, collective_s
+from simulator.network.collective_times import HALVES, collective_s, placement
 from simulator.network.topologies import Wire, flat_switch, two_tier
 from simulator.taskgraph import Kind, Route
 
@@ -200,3 +200,18 @@ def test_there_is_no_cliff_from_one_size_of_cluster_to_the_next(preset: str) -> 
                 size,
                 seconds,
             )
+
+
+def test_each_host_of_an_all_to_all_has_as_many_cards_as_members() -> None:
+    """One device on a fourth host sends as much by its card as each of the others by theirs."""
+    cluster = read_cluster("dgx-h100", devices=32)
+    size = 1e13
+    whole, one_more = (collective_s(cluster, "all-to-all", tuple(range(n)), n**2 * size) for n in (32, 25))
+    sent_s, copied_s = 24 * size / (0.94 * 50e9), size / 1.13e12
+    assert one_more == pytest.approx(sent_s + copied_s) == pytest.approx(whole)
+
+
+def test_two_devices_of_a_mesh_have_one_wire_wherever_others_are() -> None:
+    cluster = read_cluster("mi300x", devices=16)
+    inside = placement(cluster, (*range(8), 8, 9)).inside_bytes_per_s
+    assert inside == placement(cluster, (8, 9)).inside_bytes_per_s == pytest.approx(0.6 * 64e9)

@@ -3,8 +3,8 @@
     latency + bytes / bandwidth      the least over algorithms and their two protocols
 
 A collective of S bytes over n devices on H hosts, at least k on each, that sends over links of B inside hosts and of C
-between them; a host's network cards serve its members, so a group with k members on it has at most k of w cards, and
-where wires join the devices of a host one by one, k members have k - 1 of them:
+between them; a host's w network cards serve its members, so rings use at most k of them on every host, an all-to-all as
+many on each as it has members there, and where wires join the devices of a host one by one, m members have m - 1:
 
     algorithm   of               steps inside       steps between     bytes
     ring        sums, gathers    h (n - H)          h (H - 1)         h (n-1)/n S at the narrower of B and C
@@ -146,17 +146,24 @@ def _placement(cluster: Cluster, group: tuple[int, ...], name: str) -> Placement
         pairs = tuple(zip(group, group[1:] + group[:1], strict=True))
     of_host = Counter(cluster.devices[device].host for device in group)
     counts = sorted(of_host.values(), reverse=True)
-    crossed = cluster.link_weights(pairs)
+    crossed, hosts = cluster.link_weights(pairs), [device.host for device in cluster.devices]
+    ends: dict[int, tuple[set[int], set[int]]] = {number: (set(), set()) for number in crossed}
+    for pair in pairs:
+        for number in cluster.route(*pair):
+            for end, device in zip(ends[number], pair, strict=True):
+                end.add(device)
     latency_s, rate, cards_rate = {True: 0.0, False: 0.0}, {True: inf, False: inf}, inf
     for source, target in pairs:
-        inside = cluster.devices[source].host == cluster.devices[target].host
-        route = [(cluster.links[number], crossed[number]) for number in cluster.route(source, target)]
-        for link, weight in route:
-            cards = min(1.0, (counts[0] - 1 if inside else counts[-1]) / link.wires)
+        inside = hosts[source] == hosts[target]
+        numbers = cluster.route(source, target)
+        for number in numbers:
+            link, weight = cluster.links[number], crossed[number]
+            senders = max(counts[-1], min(map(len, ends[number])))
+            cards = min(1.0, (of_host[hosts[source]] - 1 if inside else senders) / link.wires)
             rate[inside] = min(rate[inside], link.bandwidth_bytes_per_s * cards / weight)
             if cards < 1:
                 cards_rate = min(cards_rate, link.bandwidth_bytes_per_s * cards / weight)
-        latency_s[inside] = max(latency_s[inside], ordered_sum(link.latency_s for link, _ in route))
+        latency_s[inside] = max(latency_s[inside], ordered_sum(cluster.links[number].latency_s for number in numbers))
     return Placement(
         devices=len(group),
         hosts=len(counts),
