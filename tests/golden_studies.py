@@ -138,9 +138,16 @@ def _job(policy: str, checkpoint_every: str, strategy: str = "data") -> StudyVal
 
 
 def _scaling(weak: bool, *names: str) -> StudyValues:
+    profile = make_profile("alexnet")
+
+    def plan_of(cluster: Cluster, batch_size: int, synchronisation: Synchronisation) -> Plan:
+        plan = make_plan(profile, cluster, strategy="data", batch_size=batch_size)
+        return replace(plan, synchronisation=synchronisation)
+
     study = ScalingStudy(
-        profile=make_profile("alexnet"),
+        profile=profile,
         cluster_of=lambda devices, servers: make_cluster("t4-g4dn", devices=devices, servers=servers, speed=20.0),
+        plan_of=plan_of,
         batch_size=32 if weak else 128,
         weak=weak,
         epoch_samples=1_281_167,

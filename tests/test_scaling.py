@@ -20,7 +20,7 @@ from simulator.errors import InputError, UnknownNameError
 from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
 from simulator.one_line_parser import doublings
-from simulator.plan import StepSettings, Synchronisation
+from simulator.plan import Plan, StepSettings, Synchronisation
 from simulator.report.usage import usage_of
 from simulator.run import run, step_seconds
 from simulator.studies.architectures import architecture
@@ -34,9 +34,13 @@ SIZE = chain(4).parameter_bytes
 
 
 def study(weak: bool = True, batch_size: int = 48, **options: Any) -> ScalingStudy:
-    return ScalingStudy(
-        profile=chain(4, batch=48), cluster_of=lambda n, k: star(n, k), batch_size=batch_size, weak=weak, **options
-    )
+    profile = options.setdefault("profile", chain(4, batch=48))
+
+    def plan_of(cluster: Cluster, samples: int, synchronisation: Synchronisation) -> Plan:
+        return make_plan("data", profile, cluster, StepSettings(batch_size=samples, synchronisation=synchronisation))
+
+    options.setdefault("cluster_of", star)
+    return ScalingStudy(plan_of=plan_of, batch_size=batch_size, weak=weak, **options)
 
 
 def points(names: str, counts: list[int], scaling: ScalingStudy) -> list[ScalingResult]:
@@ -84,7 +88,7 @@ def test_unequal_devices_have_the_plan_of_strategy_data(weak: bool) -> None:
 
 def test_workers_that_always_compute_have_no_overhead() -> None:
     profile = files.read_profile("vgg16_v100")
-    scaling = ScalingStudy(profile=profile, cluster_of=lambda n, k: read_cluster("gcp-v100", devices=n), batch_size=128)
+    scaling = study(profile=profile, cluster_of=lambda n, k: read_cluster("gcp-v100", devices=n), batch_size=128)
     (point,) = scale(scaling, [architecture("ps-workers-async", Synchronisation())], [4])
     assert f"{point.communication_share:.1%}" == "0.0%"
 
@@ -101,12 +105,7 @@ def test_dollars_and_hours_of_an_epoch() -> None:
     def cluster_of(devices: int, servers: int) -> Cluster:
         return read_cluster("gcp-v100", devices=devices, servers=servers)
 
-    profile = chain(4, batch=48)
-    (point,) = scale(
-        ScalingStudy(profile=profile, cluster_of=cluster_of, batch_size=48, epoch_samples=10**6),
-        [architecture("ring", ONE_BUCKET)],
-        [8],
-    )
+    (point,) = points("ring", [8], study(cluster_of=cluster_of, epoch_samples=10**6))
     assert point.epoch_s == pytest.approx(10**6 / point.samples_per_s, EXACT)
     assert point.dollars_per_epoch == pytest.approx(point.epoch_s * 2 * 11.44 / 3600, EXACT)
     assert points("ring", [2], study(epoch_samples=10))[0].dollars_per_epoch is None
@@ -149,7 +148,7 @@ def test_wrong_numbers_of_devices(text: str, capsys: pytest.CaptureFixture[str])
 
 
 def test_more_devices_than_samples() -> None:
-    with pytest.raises(InputError, match="each of 64 devices needs a sample"):
+    with pytest.raises(InputError, match="gives 48 samples to 64 devices, and each needs one"):
         points("ring", [64], study(weak=False))
 
 
@@ -348,5 +347,17 @@ def test_cards_are_priced_by_the_token_as_simulate_prices_them(capsys: pytest.Ca
         assert rate and price
         return float(rate[1].replace(",", "")), float(price[1])
 
-    simulated = said("simulate", "--strategy", "data", "--microbatches", 1)
-    assert said("scale", "--sync", "ring") == pytest.approx(simulated, rel=0.01)
+    simulated = said("simulate", "--strategy", "data")
+    assert said("scale", "--sync", "ring") == pytest.approx(simulated, rel=0.002)
+
+
+def test_of_a_card_it_says_what_simulate_says_of_strategy_data(capsys: pytest.CaptureFixture[str]) -> None:
+    """Micro-batches of a sequence each, whose activations do not add up."""
+    asked = ("llama3-8b", "--cluster", "dgx-h100", "--devices", 2, "--json")
+    assert shardscope("simulate", *asked, "--strategy", "data") == 0
+    report = json.loads(capsys.readouterr().out)
+    report = report.get("report", report)
+    assert shardscope("scale", *asked, "--sync", "ring") == 0
+    (point,) = json.loads(capsys.readouterr().out)["points"]
+    assert point["step_s"] == pytest.approx(report["step_s"], EXACT)
+    assert point["verdict"] == report["verdict"]

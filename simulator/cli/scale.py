@@ -26,6 +26,7 @@ from simulator.units import format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
+    from simulator.plan import Plan, Synchronisation
     from simulator.studies.architectures import Architecture
     from simulator.studies.scaling import ScalingResult, ScalingStudy
 
@@ -97,22 +98,26 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:
-    from simulator.language_models.training_stack import optimizer_state_of
-    from simulator.plan import OPTIMIZERS
+    import partitioners
+    from simulator.plan import OPTIMIZERS, StepSettings
     from simulator.studies.scaling import ScalingStudy
 
-    profile = _options.read_profile(args)
+    profile, optimizer = _options.read_profile(args), OPTIMIZERS.get(args.optimizer)
 
     def cluster_of(devices: int, servers: int) -> Cluster:
         machine = argparse.Namespace(**{**vars(args), "devices": devices, "servers": servers})
         return _options.read_cluster(machine, "ps" if servers else None)
 
+    def plan_of(cluster: Cluster, batch_size: int, synchronisation: Synchronisation) -> Plan:
+        step = StepSettings(batch_size=batch_size, synchronisation=synchronisation, optimizer_state=optimizer)
+        return partitioners.make_plan("data", profile, cluster, step)
+
     return ScalingStudy(
         profile=profile,
         cluster_of=cluster_of,
+        plan_of=plan_of,
         batch_size=args.batch_size or profile.batch_size,
         weak=not args.strong,
-        optimizer_state=OPTIMIZERS[args.optimizer] if args.optimizer else optimizer_state_of(profile),
         epoch_samples=args.epoch_samples,
         runtime=_options.read_runtime(args, profile),
     )

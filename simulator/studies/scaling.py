@@ -10,7 +10,6 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.lowering.costs.sample_shares import balanced_shares
 from simulator.network.transfers import link_bytes
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, Sharding, Synchronisation
@@ -81,16 +80,19 @@ class ScalingResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingStudy:
-    """What stays the same over all points. cluster_of(devices, servers) makes the machine.
+    """What stays the same over all points.
+
+    cluster_of(devices, servers) makes the machine, plan_of(cluster, samples of a step in all, synchronisation) the plan
+    of data parallelism that runs there.
 
     batch_size: per device when `weak`, in all otherwise. epoch_samples: samples of an epoch, None to leave it out.
     """
 
     profile: Profile
     cluster_of: Callable[[int, int], Cluster]
+    plan_of: Callable[[Cluster, int, Synchronisation], Plan]
     batch_size: int
     weak: bool = True
-    optimizer_state: float = 1.0
     epoch_samples: int | None = None
     runtime: Runtime = IDEAL
 
@@ -107,36 +109,24 @@ def scale(study: ScalingStudy, architectures: Iterable[Architecture], counts: Se
             yield _point(study, kind, devices, study.batch_size / step_s)
 
 
-def replicated(
-    profile: Profile,
-    devices: int,
-    batch_size: int,
-    synchronisation: Synchronisation,
-    optimizer_state: float = 1.0,
-    cluster: Cluster | None = None,
-) -> Plan:
-    """Data parallelism: every layer by sample over devices 0 to `devices` - 1. Raises InputError if one gets none.
-
-    cluster: of so many workers, which share samples out by their speeds; None: they are equal.
-    """
+def replicated(profile: Profile, devices: int, batch_size: int, synchronisation: Synchronisation) -> Plan:
+    """Data parallelism: every layer by sample over equal devices, 0 to `devices` - 1. Raises InputError if one gets
+    none."""
     rule = f"each of {devices} devices needs a sample; use a larger batch, fewer devices or weak scaling"
     require(batch_size >= devices, "batch_size", batch_size, rule)
-    shares = balanced_shares(profile, cluster, batch_size) if cluster else ()
-    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)), samples=shares)
+    sharding = Sharding(degrees=(devices, 1, 1, 1), devices=tuple(range(devices)))
     return Plan(
         model=profile.model,
         batch_size=batch_size,
         placements={layer.name: sharding for layer in profile.layers},
         synchronisation=synchronisation,
-        optimizer_state=optimizer_state,
         strategy="data",
     )
 
 
 def _plan(study: ScalingStudy, cluster: Cluster, synchronisation: Synchronisation) -> Plan:
-    devices = cluster.workers
-    batch_size = study.batch_size * devices if study.weak else study.batch_size
-    return replicated(study.profile, devices, batch_size, synchronisation, study.optimizer_state, cluster)
+    batch_size = study.batch_size * cluster.workers if study.weak else study.batch_size
+    return study.plan_of(cluster, batch_size, synchronisation)
 
 
 def usage_at(study: ScalingStudy, kind: Architecture, devices: int) -> tuple[Usage, Cluster]:
