@@ -68,6 +68,18 @@ def test_links_that_hide_behind_compute_may_be_too_slow_for_that(rate: float) ->
     assert step_s - below_s == pytest.approx(faster_s, rel=0.01)
 
 
+def test_messages_that_have_more_of_a_link_than_collectives_do_not_widen_it() -> None:
+    """At the low end of the band of Ethernet, of which messages get three times what collectives get."""
+    profile, cluster = files.read_profile("vgg16_v100"), read_cluster("azure-v100-10g", devices=8)
+    plan = planned("owt", profile, cluster, batch_size=512)
+    share = next(link.achieved for link in cluster.links if link.tier == "inter")
+    assert share is not None
+    slower = cluster.with_links("inter", lambda link: link.times(share.low / share.median))
+    report = run(profile, cluster, plan).report
+    _, above_s = step_interval(report, profile, cluster).parts["calibration"]
+    assert report.step_s + above_s == pytest.approx(run(profile, slower, plan).report.step_s, rel=0.01)
+
+
 def test_it_lies_around_the_step_of_devices_that_vary() -> None:
     profile = replace(PROFILE, step_s=0.1, step_spread_s=0.004)
     report = report_of(profile, PAIR)

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from simulator.cluster import Cluster, Device, Link
+from simulator.collectives import exchange
 from simulator.curve import Curve
 from simulator.engine import simulate
 from simulator.lowering.tasks.graph_builder import GraphBuilder
+from simulator.network.catalogue import read_cluster
 from simulator.network.topologies import Wire, two_tier
-from simulator.network.transfers import paths
+from simulator.network.transfers import link_bytes, link_work, paths
 from simulator.taskgraph import Kind, Route
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -154,3 +156,23 @@ def test_routes_wait_for_their_slowest_pair_and_go_as_fast_as_their_fullest_link
             row = slice(over.start[number], over.start[number + 1])
             weights = Counter(link for pair in route.pairs for link in on.route(*pair))
             assert dict(zip(over.link[row].tolist(), over.weight[row].tolist(), strict=True)) == dict(weights)
+
+
+def full(cluster: Cluster, route: Route, size: float) -> tuple[float, float]:
+    """Of a transfer that has its links for itself: the share of its time for which its fullest link is full, and what
+    bytes over bandwidth would say."""
+    builder = GraphBuilder()
+    builder.add(Kind.ACTIVATION, 1, route=builder.route(route), bytes=size)
+    graph = builder.build([0.0] * len(cluster.devices), ())
+    rates = np.array([link.bandwidth_bytes_per_s for link in cluster.links]) * simulate(graph, cluster).step_s
+    return tuple(float((of(graph, cluster) / rates).max()) for of in (link_work, link_bytes))  # type: ignore[return-value]
+
+
+def test_no_link_is_more_than_full() -> None:
+    """A message gets 0.9 of a line of which collectives get 0.285; a switch that sums has devices send bytes once."""
+    share, by_bytes = full(read_cluster("azure-v100-10g", devices=8), Route(((0, 4),)), 1e10)
+    assert (share, by_bytes) == (pytest.approx(1, rel=1e-3), pytest.approx(0.9 / 0.285, rel=1e-3))
+    node = read_cluster("dgx-h100", devices=8)
+    share, by_bytes = full(node, *exchange("all-reduce", tuple(range(8)), 1e10))
+    assert share == pytest.approx(1, rel=1e-2)
+    assert by_bytes == pytest.approx(2 * 7 / 8 * 0.772, rel=1e-2)

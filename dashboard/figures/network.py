@@ -29,7 +29,7 @@ from dashboard.words.volume import volume_unit
 from simulator.cluster import Cluster, Link
 from simulator.report import traffic
 from simulator.report.step_totals import PHASES
-from simulator.report.usage import carried_bytes
+from simulator.report.usage import taken_bytes
 from simulator.run import Run
 from simulator.taskgraph import Floats
 from simulator.units import format_bytes
@@ -128,11 +128,11 @@ def _blank_zeros(values: Floats) -> list[list[float | None]]:
 
 
 def utilisation_over_time(run: Run, cluster: Cluster, bins: int = BINS) -> Floats:
-    """Bytes on each link in equal parts of the step over what it could have carried; shape (links, bins)."""
+    """Bandwidth that is taken of each link in equal parts of the step, over what it has; shape (links, bins)."""
     step_s = run.report.step_s
-    carried = carried_bytes(run.graph, cluster, run.timeline, np.linspace(0.0, step_s, bins + 1))  # (links, bins)
+    taken = taken_bytes(run.graph, cluster, run.timeline, np.linspace(0.0, step_s, bins + 1))  # (links, bins)
     capacity = np.array([link.bandwidth_bytes_per_s for link in cluster.links]) * (step_s / bins)  # (links,)
-    return carried / capacity[:, None] if step_s else carried
+    return taken / capacity[:, None] if step_s else taken
 
 
 Position = tuple[float, float]

@@ -248,8 +248,30 @@ def link_weights(route: Route, cluster: Cluster) -> Mapping[int, float]:
 def link_bytes(graph: TaskGraph, cluster: Cluster) -> Floats:
     """Bytes that the step puts on each link."""
     over = paths(graph.routes, cluster, graph.kept)
-    sizes = np.repeat(graph.route_bytes.sum(axis=0), np.diff(over.start)) * over.weight  # [links of all routes]
-    return np.bincount(over.link, weights=sizes, minlength=len(cluster.links)).astype(np.float64)
+    return _on_links(graph.route_bytes.sum(axis=0), over, over.weight, cluster)
+
+
+def link_work(graph: TaskGraph, cluster: Cluster) -> Floats:
+    """Bytes of its bandwidth that the step takes of each link, shape (links,): as many as `link_bytes`, but of messages
+    as their load is."""
+    over = paths(graph.routes, cluster, graph.kept)
+    transfers = np.flatnonzero(graph.is_transfer)
+    work = graph.counted_bytes[transfers] * shared_part(graph, cluster, over)[transfers]
+    of_route = np.bincount(graph.route[transfers], weights=work, minlength=len(graph.routes)).astype(np.float64)
+    return _on_links(of_route, over, over.load, cluster)
+
+
+def shared_part(graph: TaskGraph, cluster: Cluster, over: Paths) -> Floats:
+    """Of the bytes of every transfer the part that asks for its links' bandwidth: less than 1 where a switch sums."""
+    asked = demand(graph, cluster, over)
+    asks = asked.contends & (asked.work < graph.bytes)
+    return np.divide(asked.work, graph.bytes, out=np.ones(len(graph)), where=asks)
+
+
+def _on_links(sizes: Floats, over: Paths, times: Floats, cluster: Cluster) -> Floats:
+    """What crosses each link, shape (links,), of `sizes` over each route; times: over each of its links."""
+    crossing = np.repeat(sizes, np.diff(over.start)) * times
+    return np.bincount(over.link, weights=crossing, minlength=len(cluster.links)).astype(np.float64)
 
 
 def _curve_s(route: Route, size_bytes: float, cluster: Cluster) -> float:

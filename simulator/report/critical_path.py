@@ -8,7 +8,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.engine import binding_tasks, longest_chain_s
-from simulator.network.transfers import link_bytes, link_speeds, uncontended_s
+from simulator.network.transfers import link_speeds, link_work, uncontended_s
 from simulator.report.time_spans import previous_of_owner
 from simulator.taskgraph import Floats, Ints, TaskGraph
 from simulator.timeline import Timeline
@@ -69,12 +69,12 @@ def previous_on_device(graph: TaskGraph, timeline: Timeline) -> Ints:
 
 
 def path_shares(
-    graph: TaskGraph, cluster: Cluster, timeline: Timeline, carried: Floats | None = None
+    graph: TaskGraph, cluster: Cluster, timeline: Timeline, work: Floats | None = None
 ) -> dict[tuple[str, str], float]:
     """Seconds of the binding chain by resource: ("compute", "server" or LAUNCHES, device name) or (tier, link name).
 
     A transfer counts for the link of its route that is used most in the whole step, what a task waits until it is
-    launched for its device's host. carried: `link_bytes` of the graph, where they are known.
+    launched for its device's host. work: `link_work` of the graph, where it is known.
     """
     taken = taken_s(graph, timeline)
     chain = _chain(graph, timeline, taken)
@@ -85,8 +85,8 @@ def path_shares(
     used, spent_s = np.append(used, others + device[late]), np.append(spent_s, awaited_s[late])
     position = np.append(np.arange(len(chain)), late)
     distinct = np.flatnonzero(np.bincount(used))
-    carried = link_bytes(graph, cluster) if carried is None else carried
-    used_s = carried / link_speeds(cluster).bandwidth_bytes_per_s
+    work = link_work(graph, cluster) if work is None else work
+    used_s = work / link_speeds(cluster).bandwidth_bytes_per_s
     resources = [_resource(number, graph, cluster, used_s) for number in distinct.tolist()]
     numbers = {resource: number for number, resource in enumerate(dict.fromkeys(resources))}
     resource_of = np.zeros(others + len(cluster.devices), dtype=np.int64)

@@ -65,9 +65,9 @@ def _row_by_row(latest: Sequence[Any], before: Sequence[Any], rounds: int) -> Se
 
 
 def _shares(
-    latest: Callable[[Floats], Shares], before: Callable[[Floats], Shares], rounds: int, carried: Floats
+    latest: Callable[[Floats], Shares], before: Callable[[Floats], Shares], rounds: int, work: Floats
 ) -> Shares:
-    longer, shorter = latest(carried), before(carried)
+    longer, shorter = latest(work), before(work)
     added = {resource: _added(seconds, shorter.get(resource, 0.0), rounds) for resource, seconds in longer.items()}
     return dict(sorted(added.items(), key=lambda share: -share[1]))
 
@@ -83,6 +83,7 @@ RULES: Mapping[type, Mapping[str, Rule]] = {
         "static_bytes": _same,
         "communication": extrapolated,
         "carried_bytes": _added,
+        "link_work": _added,
         "shares": lambda latest, before, rounds: partial(_shares, latest, before, rounds),
         "critical_path_s": _added,
         "tasks": _added,

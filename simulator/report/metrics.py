@@ -130,7 +130,7 @@ def report_of(
     totals: StepTotals, model: ShardedModel, plan: Plan, cluster: Cluster, runtime: Runtime = IDEAL
 ) -> Report:
     """The Report of a step of `plan` that adds up to `totals`; model: of it, or of it with fewer micro-batches."""
-    profile, step_s, peaks, carried = model.profile, totals.step_s, totals.peak_bytes, totals.carried_bytes
+    profile, step_s, peaks, work = model.profile, totals.step_s, totals.peak_bytes, totals.link_work
     devices, communication = len(cluster.devices), totals.communication
     owner, compute = model.represented(devices), totals.compute_s
     fit, verdict = memory.verdict(totals.static_bytes, cluster, peaks, broken_rule(model, runtime))
@@ -143,7 +143,7 @@ def report_of(
     bubble_s = spent["bubble_s"][compute > 0][: cluster.workers].tolist()
     part = -(-plan.batch_size // cluster.workers)
     one_s = one_device_s(profile, cluster, part, fmean(plan.work or (1.0,))) * plan.batch_size / part
-    shares = totals.shares(carried)
+    shares = totals.shares(work)
     computed_s = ordered_sum(seconds for (resource, _), seconds in shares.items() if resource == "compute")
     sizes = unmeasured_sizes(model)
     return Report(
@@ -164,11 +164,11 @@ def report_of(
         fit=fit,
         verdict=verdict,
         devices=DeferredRows(devices, uses),
-        links=DeferredRows(len(cluster.links), lambda: link_rows(cluster, carried, step_s)),
+        links=DeferredRows(len(cluster.links), lambda: link_rows(cluster, totals.carried_bytes, work, step_s)),
         layers=totals.layers,
         critical_path_s=totals.critical_path_s,
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
-        busiest_s={"compute": float(compute.max(initial=0.0)), **busiest_links_s(cluster, carried)},
+        busiest_s={"compute": float(compute.max(initial=0.0)), **busiest_links_s(cluster, work)},
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
         tasks=totals.tasks,

@@ -46,7 +46,7 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """Bytes over one link, and the share of what it could have carried in the step."""
+    """Bytes over one link, and the share of the step for which they take all of it."""
 
     name: str
     tier: str
@@ -124,23 +124,23 @@ def device_rows(
     )
 
 
-def link_rows(cluster: Cluster, carried: Floats, step_s: float) -> tuple[LinkUse, ...]:
-    """A row for each link; carried: bytes, shape (links,)."""
+def link_rows(cluster: Cluster, carried: Floats, work: Floats, step_s: float) -> tuple[LinkUse, ...]:
+    """A row for each link; carried: bytes, work: see `link_work`, both of shape (links,)."""
     return tuple(
         LinkUse(
             name=link.name,
             tier=link.tier,
             bytes=size,
-            utilisation=size / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
+            utilisation=taken / (link.bandwidth_bytes_per_s * step_s) if step_s else 0.0,
         )
-        for link, size in zip(cluster.links, carried.tolist(), strict=True)
+        for link, size, taken in zip(cluster.links, carried.tolist(), work.tolist(), strict=True)
     )
 
 
-def busiest_links_s(cluster: Cluster, carried: Floats) -> dict[str, float]:
-    """By tier the seconds that what its busiest link carries takes at its bandwidth; carried: as for `link_rows`."""
+def busiest_links_s(cluster: Cluster, work: Floats) -> dict[str, float]:
+    """By tier the seconds for which its busiest link is full; work: as for `link_rows`."""
     tiers, bandwidths = cluster.kept.get(busiest_links_s, lambda: _tiers_and_bandwidths(cluster))
-    return {tier: float((carried[links] / bandwidths[links]).max()) for tier, links in tiers.items()}
+    return {tier: float((work[links] / bandwidths[links]).max()) for tier, links in tiers.items()}
 
 
 def _tiers_and_bandwidths(cluster: Cluster) -> tuple[dict[str, Ints], Floats]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.lowering.sharded_model import ShardedModel
-from simulator.network.transfers import link_bytes
+from simulator.network.transfers import link_bytes, link_work
 from simulator.ordered_sum import ordered_sum
 from simulator.report import memory
 from simulator.report.critical_path import critical_path_s, path_shares
@@ -54,8 +54,10 @@ class StepTotals:
     communication: Communication
     carried_bytes: Floats
     """What crosses each link, shape (links,)."""
+    link_work: Floats
+    """Bytes of its bandwidth that this takes of each link, shape (links,)."""
     shares: Callable[[Floats], Shares]
-    """The binding chain by resource, given what links carry: a transfer counts for the most used link of its route."""
+    """The binding chain by resource, given link_work: a transfer counts for the most used link of its route."""
     critical_path_s: float
     """Seconds of the longest chain of dependencies if nothing contends."""
     tasks: int
@@ -69,7 +71,6 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
     devices = len(cluster.devices)
     owner = model.represented(devices)
     busy_s, launch_s, exposed_s = occupied_s(graph, timeline, owner)
-    carried = link_bytes(graph, cluster)
     return StepTotals(
         step_s=timeline.step_s,
         compute_s=graph.kept.get((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner],
@@ -79,7 +80,8 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
         peak_bytes=memory.peak_bytes(graph, timeline, cluster)[owner],
         static_bytes=graph.static_bytes,
         communication=graph.kept.get((_communication, devices), lambda: _communication(graph, devices)),
-        carried_bytes=carried,
+        carried_bytes=link_bytes(graph, cluster),
+        link_work=link_work(graph, cluster),
         shares=partial(path_shares, graph, cluster, timeline),
         critical_path_s=critical_path_s(graph, cluster),
         tasks=graph.kept.get(_tasks, lambda: _tasks(graph, owner)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from simulator.cluster import Cluster
-from simulator.network.transfers import link_weights
+from simulator.network.transfers import paths, shared_part
 from simulator.report.memory import usage as memory_usage
 from simulator.report.time_spans import spread
 from simulator.taskgraph import Floats, TaskGraph
@@ -57,16 +57,30 @@ def _held(graph: TaskGraph, cluster: Cluster, timeline: Timeline, device: int, e
 
 def carried_bytes(graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats) -> Floats:
     """Bytes over each link in each interval between edges_s, shape (links, intervals), spread evenly over transfers."""
+    over = paths(graph.routes, cluster, graph.kept)
+    return _over_links(graph, cluster, timeline, edges_s, graph.bytes, over.weight)
+
+
+def taken_bytes(graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats) -> Floats:
+    """`link_work` by interval, as `carried_bytes`."""
+    over = paths(graph.routes, cluster, graph.kept)
+    return _over_links(graph, cluster, timeline, edges_s, graph.bytes * shared_part(graph, cluster, over), over.load)
+
+
+def _over_links(
+    graph: TaskGraph, cluster: Cluster, timeline: Timeline, edges_s: Floats, sent_bytes: Floats, times: Floats
+) -> Floats:
+    """What each task sends over its route, spread over its span; times: over each link of each route."""
+    over = paths(graph.routes, cluster, graph.kept)
     spans = np.stack([timeline.start_s, timeline.end_s], axis=1)  # (tasks, 2)
     carried = np.zeros((len(cluster.links), len(edges_s) - 1))
     tasks = np.flatnonzero(graph.is_transfer)
     tasks = tasks[np.argsort(graph.route[tasks], kind="stable")]
     first = np.searchsorted(graph.route[tasks], np.arange(len(graph.routes) + 1))
-    for number, route in enumerate(graph.routes):
-        of_route = tasks[first[number] : first[number + 1]]
-        sent = spread(spans[of_route], edges_s, graph.bytes[of_route])
-        for link, weight in link_weights(route, cluster).items():
-            carried[link] += weight * sent
+    for number in range(len(graph.routes)):
+        of_route, crossed = tasks[first[number] : first[number + 1]], slice(*over.start[number : number + 2])
+        sent = spread(spans[of_route], edges_s, sent_bytes[of_route])
+        carried[over.link[crossed]] += times[crossed, None] * sent
     return carried
 
 

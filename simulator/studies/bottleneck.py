@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simulator.cluster import Cluster
-from simulator.network.transfers import link_bytes
+from simulator.network.transfers import link_work
 from simulator.ordered_sum import ordered_sum
 from simulator.report.critical_path import LAUNCHES, path_shares
 from simulator.studies.what_if import Gain, gains_of
@@ -78,8 +78,8 @@ def _busy(graph: TaskGraph, cluster: Cluster, timeline: Timeline, resource: str,
             seconds = graph.launch_s if resource == LAUNCHES else timeline.end_s - timeline.start_s
             return float(seconds[computed].sum()) / timeline.step_s
     numbers = [number for number, link in enumerate(cluster.links) if link.name == name]
-    carried, rates = link_bytes(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
-    return ordered_sum(float(carried[number]) / (rates[number] * timeline.step_s) for number in numbers)
+    work, rates = link_work(graph, cluster), [link.bandwidth_bytes_per_s for link in cluster.links]
+    return ordered_sum(float(work[number]) / (rates[number] * timeline.step_s) for number in numbers)
 
 
 def _title(resource: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simulator.cluster import Cluster
 from simulator.errors import require
-from simulator.network.transfers import link_bytes
+from simulator.network.transfers import link_bytes, link_work
 from simulator.ordered_sum import ordered_sum
 from simulator.plan import Plan, Sharding, Synchronisation
 from simulator.report.metrics import dollars_per_step
@@ -244,9 +244,9 @@ def _uses(cluster: Cluster, graph: TaskGraph, timeline: Timeline, once: Sequence
         )
         for device, busy_s, use in zip(cluster.devices, compute, once, strict=True)
     ]
-    for link, size in zip(cluster.links, link_bytes(graph, cluster), strict=True):
-        if size:
-            rate = float(size) / span_s
-            share = rate / link.bandwidth_bytes_per_s
+    carried, work = link_bytes(graph, cluster) / span_s, link_work(graph, cluster) / span_s
+    for link, rate, taken in zip(cluster.links, carried.tolist(), work.tolist(), strict=True):
+        if rate:
+            share = taken / link.bandwidth_bytes_per_s
             uses.append(Use(name=link.name, kind=link.tier, utilisation=share, bytes_per_s=rate))
     return tuple(uses)
