@@ -10,6 +10,7 @@ layer_use         what each layer computes and sends in a step
 memory            how much memory each device needs during a step
 metrics           what a step cost: Timeline, TaskGraph -> Report
 resource_use      where the step of each device went, and what each link carried: rows of a report
+slow_links        how long a step takes at least where links give the low end of their band
 steady_state      rounds: micro-batches after which the state of a step repeats, simulated once and counted
 step_causes       where the step of one device goes, by cause
 step_totals       what the tasks of a step add up to, before any ratio is taken

@@ -84,6 +84,7 @@ RULES: Mapping[type, Mapping[str, Rule]] = {
         "communication": extrapolated,
         "carried_bytes": _added,
         "link_work": _added,
+        "slow_links_s": _added,
         "shares": lambda latest, before, rounds: partial(_shares, latest, before, rounds),
         "critical_path_s": _added,
         "tasks": _added,

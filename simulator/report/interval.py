@@ -23,6 +23,7 @@ from simulator.lowering.costs.typical_scaling import device_class
 from simulator.ordered_sum import ordered_sum
 from simulator.report.evidence import PredictionEvidence, evidence_of
 from simulator.report.metrics import Report
+from simulator.report.slow_links import share_band
 from simulator.workload import Profile
 
 BAND_TO_RANGE = 1.645 / 1.349
@@ -111,16 +112,14 @@ def _bands(report: Report, cluster: Cluster) -> Iterator[tuple[str, tuple[float,
     the busiest link; at the largest the step still takes what the busiest of all else does.
     """
     for tier in cluster.tiers:
-        seconds, busiest_s = _on_path(report, tier), report.busiest_s.get(tier, 0.0)
-        shares = [link.achieved for link in cluster.links if link.tier == tier]
-        bands = [(share.low / share.median, share.high / share.median) for share in shares if share is not None]
-        if not bands:
+        seconds, band = _on_path(report, tier), share_band(cluster, tier)
+        if band is None:
             if seconds:
                 yield tier, None
             continue
-        low, high = min(low for low, _ in bands), max(high for _, high in bands)
+        low, high = band
         others_s = max((each_s for name, each_s in report.busiest_s.items() if name != tier), default=0.0)
         below_s = min(seconds * (1 - 1 / high), max(report.step_s - others_s, 0.0))
-        above_s = max(seconds * (1 / low - 1), busiest_s / low - report.step_s)
+        above_s = max(seconds * (1 / low - 1), report.slow_links_s[tier] - report.step_s)
         if below_s or above_s > 0:
             yield tier, (below_s, above_s)

@@ -96,6 +96,8 @@ class Report:
     busiest_s: Mapping[str, float]
     """Seconds for which the busiest device computes ("compute") and of the busiest link of each tier: no step of this
     plan is shorter."""
+    slow_links_s: Mapping[str, float]
+    """Seconds that the step takes at least where links of a tier give the low end of their band; 0 without one."""
     bottleneck: Bottleneck
     """The resource with the most of that chain."""
     dollars_per_step: float | None
@@ -169,6 +171,7 @@ def report_of(
         critical_path_s=totals.critical_path_s,
         path_s={" ".join(resource): seconds for resource, seconds in shares.items()},
         busiest_s={"compute": float(compute.max(initial=0.0)), **busiest_links_s(cluster, work)},
+        slow_links_s=dict(zip(cluster.tiers, totals.slow_links_s.tolist(), strict=True)),
         bottleneck=_bottleneck(shares, step_s),
         dollars_per_step=dollars_per_step(cluster, step_s),
         tasks=totals.tasks,

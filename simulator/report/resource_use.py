@@ -139,12 +139,16 @@ def link_rows(cluster: Cluster, carried: Floats, work: Floats, step_s: float) ->
 
 def busiest_links_s(cluster: Cluster, work: Floats) -> dict[str, float]:
     """By tier the seconds for which its busiest link is full; work: as for `link_rows`."""
-    tiers, bandwidths = cluster.kept.get(busiest_links_s, lambda: _tiers_and_bandwidths(cluster))
+    tiers, bandwidths = tiers_and_bandwidths(cluster)
     return {tier: float((work[links] / bandwidths[links]).max()) for tier, links in tiers.items()}
 
 
+def tiers_and_bandwidths(cluster: Cluster) -> tuple[dict[str, Ints], Floats]:
+    """The numbers of the links of each tier, and the bandwidth of every link; kept with the cluster."""
+    return cluster.kept.get(tiers_and_bandwidths, lambda: _tiers_and_bandwidths(cluster))
+
+
 def _tiers_and_bandwidths(cluster: Cluster) -> tuple[dict[str, Ints], Floats]:
-    """The numbers of the links of each tier, and the bandwidth of every link."""
     names = np.array([link.tier for link in cluster.links])
     tiers = {tier: np.flatnonzero(names == tier) for tier in cluster.tiers}
     return tiers, np.array([link.bandwidth_bytes_per_s for link in cluster.links])

@@ -17,6 +17,7 @@ from simulator.report.critical_path import critical_path_s, path_shares
 from simulator.report.deferred_rows import DeferredRows
 from simulator.report.layer_use import LayerUse, layers_use
 from simulator.report.resource_use import occupied_s
+from simulator.report.slow_links import slow_links_s
 from simulator.report.traffic import Communication, crossing_bytes, traffic_pairs
 from simulator.taskgraph import Floats, Ints, Kind, TaskGraph
 from simulator.timeline import Timeline
@@ -54,6 +55,8 @@ class StepTotals:
     communication: Communication
     carried_bytes: Floats
     """What crosses each link, shape (links,)."""
+    slow_links_s: Floats
+    """See `report.slow_links`, shape (tiers,)."""
     link_work: Floats
     """Bytes of its bandwidth that this takes of each link, shape (links,)."""
     shares: Callable[[Floats], Shares]
@@ -71,6 +74,7 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
     devices = len(cluster.devices)
     owner = model.represented(devices)
     busy_s, launch_s, exposed_s = occupied_s(graph, timeline, owner)
+    work = link_work(graph, cluster)
     return StepTotals(
         step_s=timeline.step_s,
         compute_s=graph.kept.get((_compute_seconds, devices), lambda: _compute_seconds(graph, devices))[owner],
@@ -81,7 +85,8 @@ def totals_of(model: ShardedModel, cluster: Cluster, graph: TaskGraph, timeline:
         static_bytes=graph.static_bytes,
         communication=graph.kept.get((_communication, devices), lambda: _communication(graph, devices)),
         carried_bytes=link_bytes(graph, cluster),
-        link_work=link_work(graph, cluster),
+        link_work=work,
+        slow_links_s=slow_links_s(graph, cluster, timeline, work),
         shares=partial(path_shares, graph, cluster, timeline),
         critical_path_s=critical_path_s(graph, cluster),
         tasks=graph.kept.get(_tasks, lambda: _tasks(graph, owner)),
