@@ -19,7 +19,7 @@ from simulator.cli import network, search
 from simulator.cluster import Cluster
 from simulator.network import catalogue
 from simulator.plan import StepSettings
-from simulator.studies.bandwidth_need import BandwidthNeed, per_device_bytes_per_s, scaled
+from simulator.studies.bandwidth_need import BandwidthNeed, nearest_between_nodes, per_device_bytes_per_s, scaled
 
 SENT_BYTES = {"sends much": 400e9, "sends little": 40e9}
 """Each device and step; what sends little computes longer."""
@@ -50,6 +50,16 @@ def test_all_tiers_between_nodes_are_scaled(cluster: Cluster) -> None:
     three = scaled(replace(cluster, links=(*cluster.links, *spine)), "inter", 4.0)
     was, now = ({link.tier: link.bandwidth_bytes_per_s for link in each.links} for each in (cluster, three))
     assert now == {"intra": was["intra"], "inter": 4 * was["inter"], "spine": 4 * was["inter"]}
+
+
+def test_links_between_nodes_are_those_that_a_node_does_not_share(cluster: Cluster) -> None:
+    """Whatever they are called: of a file with an NVLink domain of two hosts those between the domains."""
+    named = {"intra": "nvlink", "inter": "rack"}
+    links = tuple(replace(link, tier=named[link.tier]) for link in cluster.links)
+    assert nearest_between_nodes(replace(cluster, links=links)) == "rack"
+    hosts = tuple(replace(device, host=f"{device.host}/{number // 4}") for number, device in enumerate(cluster.devices))
+    assert nearest_between_nodes(replace(cluster, links=links, devices=hosts)) == "rack"
+    assert nearest_between_nodes(catalogue.read_cluster("dgx-h100", devices=8)) is None
 
 
 def test_the_best_plan_changes_where_both_take_as_long(cluster: Cluster) -> None:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from simulator.studies.bandwidth_need import BandwidthPoint
     from simulator.workload import Profile
 
-TIER = "inter"
 FACTORS = tuple(2.0**power for power in range(-5, 3))
 """Of the bandwidth: from that of Ethernet to four times as much."""
 SEARCHED = (1.0, 1 / 4, FACTORS[0])
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         def step_s(name: str, network: Cluster) -> float:
             return step_seconds(profile, network, plans[name], runtime)
 
-        need = BandwidthNeed(list(plans), step_s, cluster, TIER)
+        need = BandwidthNeed(list(plans), step_s, cluster, _tier(cluster))
         unlimited = need.at(UNLIMITED)
         points = [need.at(factor) for factor in reversed(FACTORS)][::-1]
         enough = need.enough(FACTORS)
@@ -82,12 +81,13 @@ def run(args: argparse.Namespace) -> None:
         print(f"\n{chart_text(picture, height=9)}")
 
 
-def _checked(cluster: Cluster) -> Cluster:
-    """A cluster of nodes. Raises InputError."""
-    rule = f"{cluster.name} has no links between nodes ({TIER!r}) then; take more"
-    several = TIER in cluster.tiers and cluster.workers > cluster.devices_per_host
-    require(several, "devices", cluster.workers, rule)
-    return cluster
+def _tier(cluster: Cluster) -> str:
+    """The links between nodes. Raises InputError where there are none."""
+    from simulator.studies.bandwidth_need import nearest_between_nodes
+
+    tier, rule = nearest_between_nodes(cluster), f"{cluster.name} has no links between nodes then; take more"
+    require(tier is not None, "devices", cluster.workers, rule)
+    return str(tier)
 
 
 def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mapping[str, Plan]]:
@@ -98,11 +98,11 @@ def _of_card(args: argparse.Namespace) -> tuple[Profile, Cluster, Runtime, Mappi
     from simulator.studies.bandwidth_need import scaled
 
     of, ends_s = _grids.inputs(args), perf_counter() + (args.budget or BUDGET_S)
-    cluster = _checked(of.cluster)
+    cluster, tier = of.cluster, _tier(of.cluster)
     bounds = GridBounds(of.profile, cluster, of.stack)
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
-        network = scaled(cluster, TIER, factor)
+        network = scaled(cluster, tier, factor)
         tried = list[int]()
         ranking = ranked_grids(
             of.card, of.profile, network, of.stack, of.batch, top=1, bounds=bounds,
@@ -163,10 +163,11 @@ def _of_profile(
 
     of_cards = _effects.typed(args) & {"sequence", "stack"}
     _effects.refuse(of_cards, "counts only where PROFILE is a model card; leave it out")
-    profile, cluster = _options.read_profile(args), _checked(_options.read_cluster(args, args.sync))
+    profile, cluster = _options.read_profile(args), _options.read_cluster(args, args.sync)
+    tier = _tier(cluster)
     plans: dict[str, Plan] = {}
     for factor in SEARCHED:
-        network = scaled(cluster, TIER, factor)
+        network = scaled(cluster, tier, factor)
         best = searched(args, (args.budget or BUDGET_S) / len(SEARCHED), progress, network).tally.best
         for name, scored in best.items():
             if scored.plan not in plans.values():

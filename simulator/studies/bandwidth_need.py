@@ -38,13 +38,24 @@ def per_device_bytes_per_s(cluster: Cluster, tier: str) -> float:
     return max(link.bandwidth_bytes_per_s for link in links) * len(links) / 2 / devices
 
 
-def scaled(cluster: Cluster, tier: str, factor: float) -> Cluster:
-    """`cluster` with `factor` times the bandwidth of `tier` and of all that devices of one host do not share."""
+def _between_nodes(cluster: Cluster) -> set[str]:
+    """The tiers that devices of one host do not share."""
     first: dict[str, int] = {}
     devices = enumerate(cluster.devices[: cluster.workers])
     routes = (cluster.route(first.setdefault(device.host, number), number) for number, device in devices)
-    within = {cluster.links[link].tier for route in routes for link in route}
-    for each in sorted({tier, *cluster.tiers} - (within - {tier})):
+    return {*cluster.tiers} - {cluster.links[link].tier for route in routes for link in route}
+
+
+def nearest_between_nodes(cluster: Cluster) -> str | None:
+    """The first tier that devices of one host do not share on the way to another host; None where there is none."""
+    tiers = _between_nodes(cluster)
+    ways = (cluster.route(0, number) for number in range(1, cluster.workers))
+    return next((cluster.links[link].tier for way in ways for link in way if cluster.links[link].tier in tiers), None)
+
+
+def scaled(cluster: Cluster, tier: str, factor: float) -> Cluster:
+    """`cluster` with `factor` times the bandwidth of `tier` and of all that devices of one host do not share."""
+    for each in sorted({tier} | _between_nodes(cluster)):
         cluster = cluster.with_links(each, lambda link: link.times(factor))
     return cluster
 
