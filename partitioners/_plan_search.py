@@ -1,10 +1,12 @@
 """The best plan of all that strategies say there is to try, and how far it is from lower bounds.
 
-1. Choices of strategies that do not search by themselves, grids ahead, in the order of lower bounds: first of what is
-   known without a plan, then of the plan, then simulated, until nothing left can be better. What does not fit is tried
-   with more recomputation.
-2. Strategies that search by themselves, with the time that is left; more than once where there is time for it.
-3. The best plans of all strategies are annealed until the time is spent.
+1. Of a measured network what strategies that search by themselves find with the least effort: what few bytes cost is
+   in no lower bound, so where links are slow the order of these alone would look at the best plans last.
+2. Choices of the other strategies, grids ahead, in the order of lower bounds: first of what is known without a plan,
+   then of the plan, then simulated, until nothing left can be better. What does not fit is tried with more
+   recomputation.
+3. Strategies that search by themselves, with the time that is left; more than once where there is time for it.
+4. The best plans of all strategies are annealed until the time is spent.
 
 The best so far is a valid plan at any time.
 """
@@ -32,6 +34,8 @@ from simulator.workload import Profile
 
 FULL_EFFORT_S = 60.0
 """A strategy with an option of effort gets the share of its usual effort that the time left is of this."""
+LEAST_EFFORT = 0.05
+"""Of those strategies."""
 _TIMES_LONGER = 3.0
 """A strategy that searches with twice the effort takes less than so many times as long."""
 SURE = 1e-6
@@ -156,6 +160,8 @@ class PlanSearch:
 
     def run(self) -> None:
         """Search until `time_left_s` is at most 0 and something fits, or nothing can be better."""
+        if not self.bounds:
+            self._ask_all(LEAST_EFFORT, self.seed)
         self.tally.complete = self._choose() and self._ask()
         self._anneal()
 
@@ -197,7 +203,7 @@ class PlanSearch:
 
     def _ask(self) -> bool:
         """Strategies that search by themselves, again with twice the effort and another seed while there is time."""
-        effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, 0.05))
+        effort = min(1.0, max(self.time_left_s() / FULL_EFFORT_S, LEAST_EFFORT))
         for number in count():
             before_s, before = self.time_left_s(), self.tally.simulated
             if not self._ask_all(effort * 2**number, self.seed + number):

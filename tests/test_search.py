@@ -149,8 +149,25 @@ def test_a_strategy_that_searches_is_asked_again_with_more_effort(made: int, mon
         seed=7,
     )
     search.run()
-    every = [(1.0, 7), (2.0, 8), (4.0, 9)]  # after 10, 20 and 40 s: 30 s are left, less than 120
-    assert asked == (every if made else every[:1])
+    every = [(0.05, 7), (1.0, 7), (2.0, 8)]  # after 10, 20 and 40 s: 30 s are left, less than 120
+    assert asked == (every if made else every[:2])
+
+
+def test_where_links_are_slow_plans_that_send_little_are_among_the_first() -> None:
+    """Bounds hold no bytes: in their order data parallelism in all its ways is simulated before one weird trick."""
+    profile, cluster = files.read_profile("vgg16_v100"), read_cluster("azure-v100-10g", devices=8)
+    search = PlanSearch(
+        profile=profile,
+        cluster=cluster,
+        objective=OBJECTIVES["step"],
+        step=StepSettings(batch_size=1024),
+        names=("data", "layerwise"),
+        time_left_s=lambda: 1.0 if search.tally.simulated < 4 else 0.0,
+    )
+    search.run()
+    plan = planned("layerwise", profile, cluster, batch_size=1024)
+    assert search.best is not None and not search.tally.complete
+    assert search.best.score <= step_seconds(profile, cluster, plan) < 0.3 * 2.97
 
 
 def test_free_links_and_whole_shares_leave_no_gap() -> None:

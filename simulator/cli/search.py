@@ -1,8 +1,9 @@
 """Search all strategies for the best plan and bound how far it is from the optimum.
 
-What every strategy says there is to try is simulated in the order of lower bounds, which rule out the rest; then the
-best plans are changed until the budget is spent. Prints the best plan so far, also after Ctrl-C. A row has the best
-simulated plan of its strategy; better ones that could not beat the first row are left out: `compare` ranks strategies.
+After a first look by strategies that search themselves, what every strategy says there is to try is simulated in the
+order of lower bounds, which rule out the rest; then the best plans are changed until the budget is spent. Prints the
+best plan so far, also after Ctrl-C. A row has the best simulated plan of its strategy; better ones that could not beat
+the first row are left out: `compare` ranks strategies.
 """
 
 from __future__ import annotations
