@@ -4,6 +4,8 @@
 (1250000000.0, 1000000000.0, 5e-06, 26214400)
 >>> format_bytes(4423680000), format_time(0.0123)
 ('4.12 GiB', '12.3 ms')
+>>> counted(1, "device"), counted(8, "device")
+('1 device', '8 devices')
 >>> parse_duration("1d2h30min"), parse_duration("90s"), format_duration(9000), format_duration(75)
 (95400.0, 90.0, '2 h 30 min', '1 min 15 s')
 """
@@ -105,6 +107,11 @@ def format_longer(seconds: float) -> str:
     """How much longer something takes, to the nanosecond, e.g. "+1.5 ms"."""
     seconds = round(seconds, 9)
     return f"{'-' if seconds < 0 else '+'}{format_time(abs(seconds))}"
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of something whose plural ends in s."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def format_bandwidth(bytes_per_s: float) -> str:

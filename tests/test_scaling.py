@@ -361,3 +361,13 @@ def test_of_a_card_it_says_what_simulate_says_of_strategy_data(capsys: pytest.Ca
     (point,) = json.loads(capsys.readouterr().out)["points"]
     assert point["step_s"] == pytest.approx(report["step_s"], EXACT)
     assert point["verdict"] == report["verdict"]
+
+
+def test_servers_without_a_price_are_named_and_their_links_too(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("scale", "vgg16_v100", "--cluster", "p3-16xlarge", "--devices", "2", "--sync")
+    assert shardscope(*words, "ps") == 0
+    served = " ".join(capsys.readouterr().out.split())
+    assert "note: costs leave out 1 server without a price" in served and "inter 70% (26% to 95%)" in served
+    assert shardscope(*words, "ring") == 0
+    alone = capsys.readouterr().out
+    assert "leave out" not in alone and "inter 70%" not in alone

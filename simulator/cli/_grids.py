@@ -17,6 +17,7 @@ from simulator.language_models.card_files import read_card
 from simulator.network import catalogue
 from simulator.one_line_parser import count, option, time
 from simulator.terminal import say
+from simulator.units import counted
 
 if TYPE_CHECKING:
     from partitioners._grids.ranking import Ranking, SimulatedGrid
@@ -178,7 +179,7 @@ def _print(
         print()
     grids = [each.grid for each in ranking.simulated] + [grid for grid, _ in (*ranking.too_large, *ranking.refused)]
     batch = f"batch {grids[0].batch} of {card.sequence} tokens"
-    say(f"{card.described()} on {cluster.name}, {cluster.workers} devices, {batch}")
+    say(f"{card.described()} on {cluster.name}, {counted(cluster.workers, 'device')}, {batch}")
     source = f" ({shorten(stack.source.partition(':')[0], 80, placeholder=' ...')})" if stack.source else ""
     say(f"modelled, not measured: {stack.name}{source}")
     if runs and runs[0].interval.evidence:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from simulator.cli._tables import TextTable, new_table, print_table
 from simulator.device_names import unlike
 from simulator.errors import InputError
 from simulator.terminal import say
-from simulator.units import format_bytes, format_time
+from simulator.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -85,7 +86,7 @@ class Shown:
 
 def print_report(report: Report, schedule: str, cluster: Cluster, interval: StepInterval, shown: Shown) -> None:
     """One step: the answer, notes, figures and devices; verbose: who sends what to whom, and the busiest links."""
-    title = f"{report.model} on {report.cluster}, {cluster.workers} devices, {report.strategy or 'a plan'}"
+    title = f"{report.model} on {report.cluster}, {counted(cluster.workers, 'device')}, {report.strategy or 'a plan'}"
     say(f"{title}, batch {report.batch_size}")
     say(*answer(report, cluster, interval, shown.change, shown.of))
     say_notes(shown.notes)
@@ -219,7 +220,8 @@ def machine_notes(profile: Profile, cluster: Cluster, strict: bool = False) -> l
     if strict and device_note and set(cluster.speeds[: cluster.workers]) == {1.0}:
         raise InputError(f"--strict: {device_note}")
     modelled = profile.notes.partition(" (")[0] if profile.notes.startswith("modelled") else ""
-    return list(filter(None, [modelled, device_note, _layers_note(profile), _links_note(cluster)]))
+    of_machine = _links_note(cluster), _prices_note(cluster)
+    return list(filter(None, [modelled, device_note, _layers_note(profile), *of_machine]))
 
 
 def _layers_note(profile: Profile) -> str:
@@ -233,8 +235,10 @@ def _layers_note(profile: Profile) -> str:
 
 
 def _links_note(cluster: Cluster) -> str:
-    """What share of their line rate the links between the first and the last worker give, where it was measured."""
-    crossed = [cluster.links[number] for number in cluster.route(0, cluster.workers - 1)]
+    """What share of their line rate the links from the first worker to the last and to servers give, where it was
+    measured."""
+    ends = cluster.workers - 1, len(cluster.devices) - 1
+    crossed = [cluster.links[number] for end in ends for number in cluster.route(0, end)]
     shares = [
         f"{tier} {share.median:.0%} ({share.low:.0%} to {share.high:.0%})"
         for tier, share in dict.fromkeys((link.tier, link.achieved) for link in crossed)
@@ -248,6 +252,14 @@ def _links_note(cluster: Cluster) -> str:
     return (
         f"links at their measured share of line rate: {', '.join(shares)}{measured}; --efficiency TIER=1: at full rate"
     )
+
+
+def _prices_note(cluster: Cluster) -> str:
+    """Which devices have no price where others have one, as parameter servers of a preset."""
+    free = Counter(device.role for device in cluster.devices if device.dollars_per_hour is None)
+    if not free or free.total() == len(cluster.devices):
+        return ""
+    return f"costs leave out {' and '.join(counted(*each[::-1]) for each in free.items())} without a price"
 
 
 def _device_note(profile: Profile, cluster: Cluster) -> str:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
         plain = [{name: value for name, value in asdict(choice).items() if name != "plan"} for choice in candidates]
         _printing.print_json({"choices": plain, "best": candidates.index(fastest)}, *notes)
         return
-    devices = "1 device" if cluster.workers == 1 else f"{cluster.workers} devices"
+    devices = units.counted(cluster.workers, "device")
     title = f"{profile.model} on {devices} of {cluster.name}, batch {fastest.plan.batch_size}"
     _print(candidates, fastest, title, notes)
 

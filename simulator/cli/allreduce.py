@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
         ]  # fmt: skip
         _printing.print_json({"size_bytes": size_bytes, "collectives": plain}, "")
         return
-    _print(rows, f"{units.format_bytes(size_bytes)} on {cluster.workers} devices of {cluster.name}")
+    _print(rows, f"{units.format_bytes(size_bytes)} on {units.counted(cluster.workers, 'device')} of {cluster.name}")
 
 
 def _beginnings(late: list[tuple[int, float]], devices: int) -> list[float]:

@@ -18,7 +18,7 @@ from simulator.network import catalogue
 from simulator.network.catalogue import Join, Preset
 from simulator.one_line_parser import option
 from simulator.terminal import say
-from simulator.units import format_bandwidth, format_bytes, format_time
+from simulator.units import counted, format_bandwidth, format_bytes, format_time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +71,7 @@ def print_presets(presets: Iterable[Preset]) -> None:
 def print_cluster(cluster: Cluster) -> None:
     """One cluster: its devices, its links by tier, its sources."""
     kinds = Counter((device.kind or device.role, device.memory_bytes) for device in cluster.devices)
-    say(f"{cluster.name}: {cluster.workers} workers, {len(cluster.servers)} servers")
+    say(f"{cluster.name}: {counted(cluster.workers, 'worker')}, {counted(len(cluster.servers), 'server')}")
     devices = new_table("devices", "number", "memory")
     for (kind, memory_bytes), number in kinds.items():
         devices.add_row(kind, str(number), format_bytes(memory_bytes) if memory_bytes else "-")

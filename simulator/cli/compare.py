@@ -25,7 +25,7 @@ from simulator.errors import InputError, MissingExtraError, require
 from simulator.language_models.card_files import is_card
 from simulator.one_line_parser import count, option
 from simulator.terminal import say
-from simulator.units import format_bytes, format_time
+from simulator.units import counted, format_bytes, format_time
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -180,7 +180,7 @@ def print_comparison(
     ways: what each report is of.
     """
     batch = f", batch {reports[0].batch_size}{shown.batch_note}" if reports else ""
-    say(f"{profile.model} on {cluster.name}, {cluster.workers} devices{batch}")
+    say(f"{profile.model} on {cluster.name}, {counted(cluster.workers, 'device')}{batch}")
     for report, interval in list(zip(reports, intervals, strict=True))[:1]:
         first, *others = answer(report, cluster, interval, shown.change, shown.of)
         how = _how(ways[0], report)

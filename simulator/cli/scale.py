@@ -22,7 +22,7 @@ from simulator.errors import InputError, require
 from simulator.one_line_parser import count, doublings, option, whole
 from simulator.sweep.export import write_html, write_png
 from simulator.terminal import say
-from simulator.units import format_bytes, format_duration, format_time
+from simulator.units import counted, format_bytes, format_duration, format_time
 
 if TYPE_CHECKING:
     from simulator.cluster import Cluster
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> None:
         _plot(points, title, Path(args.plot))
     if args.usage:
         write_html(_usages(study, ways, largest), Path(args.usage))
-    notes = _printing.machine_notes(study.profile, study.cluster_of(largest, 0))
+    notes = _printing.machine_notes(study.profile, study.cluster_of(largest, max(way.servers for way in ways)))
     if args.json:
         _printing.print_json({"points": [point.to_dict() for point in points]}, *notes)
     else:
@@ -94,7 +94,8 @@ def _usages(study: ScalingStudy, ways: Sequence[Architecture], devices: int) -> 
 
     for way in ways:
         usage, cluster = usage_at(study, way, devices)
-        yield figure(usage, cluster, f"{study.profile.model} on {cluster.name}: {way.name} on {devices} devices")
+        title = f"{study.profile.model} on {cluster.name}: {way.name} on {counted(devices, 'device')}"
+        yield figure(usage, cluster, title)
 
 
 def _study(args: argparse.Namespace) -> ScalingStudy:

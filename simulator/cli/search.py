@@ -21,7 +21,7 @@ from simulator.errors import InputError, require
 from simulator.one_line_parser import option, time
 from simulator.sweep.chart import column_title, value_text
 from simulator.terminal import say
-from simulator.units import format_time
+from simulator.units import counted, format_time
 
 if TYPE_CHECKING:
     from partitioners import StrategyChoice
@@ -130,7 +130,7 @@ def _watch(progress: Callable[[str], None], tally: Tally) -> None:
 
 
 def _plans(tally: Tally) -> str:
-    return "1 plan" if tally.simulated == 1 else f"{tally.simulated} plans"
+    return counted(tally.simulated, "plan")
 
 
 def _gap(score: float, bound: float) -> float | None:

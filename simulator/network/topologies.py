@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from simulator.cluster import AchievedShare, Cluster, Device, Link
 from simulator.errors import require
+from simulator.units import counted
 
 WORKER = Device(name="device", host="")
 
@@ -89,7 +90,7 @@ def take(cluster: Cluster, devices: int) -> Cluster:
 
     Raises InputError unless 1 <= devices <= the workers it has.
     """
-    rule = f"cluster {cluster.name!r} has {cluster.workers} workers; use 1 to {cluster.workers}"
+    rule = f"cluster {cluster.name!r} has {counted(cluster.workers, 'worker')}; use 1 to {cluster.workers}"
     require(1 <= devices <= cluster.workers, "devices", devices, rule)
     if devices == cluster.workers:
         return cluster
