@@ -75,6 +75,10 @@ def test_the_command_writes_a_profile_and_a_clusters_curves(
     assert main(["import", *logs, "--cluster", "dgx-a100", "--cluster-output", str(output)]) == 0
     cluster = read_cluster(output)
     assert sorted(cluster.collectives["all_reduce"]) == [2, 8]
+    two_nodes = str(shared_data / "nccl" / "nccl_16.log")
+    assert main(["import", two_nodes, "--cluster", "dgx-a100", "--cluster-output", str(tmp_path / "two.yaml")]) == 0
+    assert read_cluster(tmp_path / "two.yaml").workers == 16  # not the 8 of the preset, where none of it would count
+    assert main(["import", two_nodes, "--cluster", str(output), "--cluster-output", str(tmp_path / "no.yaml")]) == 2
     assert main(["import", *logs, "--output", str(tmp_path / "p.json")]) == 2
     assert "it holds no layers" in capsys.readouterr().err
 

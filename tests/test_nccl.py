@@ -88,6 +88,15 @@ def test_a_log_that_is_no_curve_is_named(
         read([other, path], options)
 
 
+def test_a_size_that_larger_ones_undercut_is_left_out(shared_data: Path) -> None:
+    """One of 1 KiB took 315 us beside 82 us of 2 KiB: something else was going on."""
+    imported = read([shared_data / "nccl" / "nccl_64.log"], ImportOptions())
+    curve = imported.collectives["all_reduce"][64]
+    assert 1024.0 not in dict(curve.points) and dict(curve.points)[2048.0] == pytest.approx(81.88e-6)
+    assert "; left out 1024 B, 1.311e+05 B, which took longer than larger ones" in imported.remarks[0]
+    curve.require_rising("it")
+
+
 def test_wrong_logs_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("hello\n")

@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> None:
     if args.cluster_output:
         if not imported.collectives:
             raise InputError(f"{args.files[0]}: it holds no collective at two sizes, so no curve")
-        cluster = catalogue.read_cluster(args.cluster)
+        cluster, largest = catalogue.read_cluster(args.cluster), max(map(max, imported.collectives.values()))
+        if cluster.workers < largest:  # of a preset more; curves of more devices than a file has would never count
+            cluster = catalogue.read_cluster(args.cluster, devices=largest)
         cluster = replace(cluster, collectives={**cluster.collectives, **imported.collectives})
         catalogue.write_cluster(cluster, args.cluster_output, catalogue.read_runtime(args.cluster))
         written[args.cluster_output] = f"curves of {', '.join(sorted(imported.collectives))}"

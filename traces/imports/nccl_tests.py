@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from simulator.cluster import MEASURED_COLLECTIVES
-from simulator.curve import Curve
+from simulator.curve import NOISE, Curve
 from simulator.errors import InputError, UnknownNameError, require
 from traces.imports._imported import Imported, ImportOptions, read_text, shown
 
@@ -46,6 +47,7 @@ def recognises(head: str, path: Path) -> bool:
 def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
     """The curves of logs; options.model names the collective where they do not (otherwise all_reduce)."""
     sources: dict[tuple[str, int], tuple[Path, Curve]] = {}
+    left_out: dict[tuple[str, int], str] = {}
     for path in paths:
         log = read_nccl_log(path, options.ranks)
         name, size = log.collective or options.model or "all_reduce", log.devices
@@ -53,15 +55,33 @@ def read(paths: Sequence[Path], options: ImportOptions) -> Imported:
             raise UnknownNameError(f"{path}: {UnknownNameError.of('measured collective', name, MEASURED_COLLECTIVES)}")
         require(options.model in ("", name), "model", options.model, f"{path} is of {name}; leave it out")
         require(size > 1, f"{path}: ranks", size, "curves are of at least 2 devices")
-        log.curve.require_rising(str(path))
+        curve, disturbed = _undisturbed(log.curve, path)
         if (name, size) in sources:
             raise InputError(f"{path}: {name} over {size} devices is in {sources[name, size][0]} too; give one of them")
-        sources[name, size] = path, _of_all(log.curve, size) if name == "all_to_all" else log.curve
+        sources[name, size] = path, _of_all(curve, size) if name == "all_to_all" else curve
+        which = ", ".join(f"{each:.4g} B" for each in disturbed)
+        left_out[name, size] = f"; left out {which}, which took longer than larger ones" if which else ""
     curves, lines = dict[str, dict[int, Curve]](), list[str]()
     for (name, size), (_, curve) in sorted(sources.items()):
         curves.setdefault(name, {})[size] = curve
-        lines.append(f"{name} over {size}: {len(curve.points)} sizes to {curve.points[-1][0]:.4g} B")
+        sizes = f"{len(curve.points)} sizes to {curve.points[-1][0]:.4g} B"
+        lines.append(f"{name} over {size}: {sizes}{left_out[name, size]}")
     return Imported(profile=None, collectives=curves, remarks=tuple(lines))
+
+
+def _undisturbed(curve: Curve, path: Path) -> tuple[Curve, list[float]]:
+    """A curve without points that took longer than larger messages by more than times vary, and the sizes of those:
+    what else a machine does only adds to a time. Raises InputError where fewer than two are left."""
+    kept, disturbed, least_s = list[tuple[float, float]](), list[float](), inf
+    for size, seconds in reversed(curve.points):
+        if seconds * (1 - NOISE) <= least_s:
+            kept.append((size, seconds))
+        else:
+            disturbed.append(size)
+        least_s = min(least_s, seconds)
+    if len(kept) < 2:
+        curve.require_rising(str(path))
+    return Curve(points=tuple(reversed(kept))), disturbed[::-1]
 
 
 def _of_all(curve: Curve, devices: int) -> Curve:
