@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import exp, inf, log
 
 from simulator.errors import MOST_BYTES, require, require_from_0, require_time
@@ -49,11 +49,14 @@ class Curve:
     def rescaled(self, slower: float, added_s: float) -> Curve:
         """This curve where what is above its shortest time takes `slower` times as long, and all `added_s` longer.
 
-        The shortest time is latency, which no bandwidth shortens; it stays above 0.
+        The shortest time is latency, which no bandwidth shortens; it stays above 0. By how much a time is above that of
+        a larger message it varied; that stays the same share of it.
         """
-        floor_s = self.points[0][1]
-        latency_s = max(floor_s + added_s, _LEAST_S)
-        return Curve(points=tuple((size, max(latency_s + (s - floor_s) * slower, _LEAST_S)) for size, s in self.points))
+        least_s = [*accumulate((seconds for _, seconds in reversed(self.points)), min)][::-1]
+        latency_s = max(least_s[0] + added_s, _LEAST_S)
+        rising_s = (max(latency_s + (least - least_s[0]) * slower, _LEAST_S) for least in least_s)
+        of_each = zip(self.points, least_s, rising_s, strict=True)
+        return Curve(points=tuple((size, rising * (seconds / least)) for (size, seconds), least, rising in of_each))
 
     def seconds(self, size_bytes: float) -> float:
         """Time of a message of `size_bytes`."""

@@ -169,6 +169,23 @@ def test_measured_collectives_follow_another_bandwidth_and_latency() -> None:
     assert collective_s(slow, "all-reduce", group, 1e3) == pytest.approx(1e-3 + 6 * 2 * 0.95e-3)
 
 
+@given(
+    steps=st.lists(st.floats(0.81, 3.0), min_size=1, max_size=12),
+    slower=st.floats(1e-3, 1e3),
+    added_s=st.floats(-1e-4, 1e-2),
+)
+def test_what_if_takes_curves_that_vary(steps: list[float], slower: float, added_s: float) -> None:
+    """A curve whose times fall by less than they vary stays one, however its links change: it was refused as measured
+    wrongly. Above the time of what follows each keeps its share."""
+    seconds = itertools.accumulate(steps, lambda before, step: before * step, initial=1e-5)
+    curve = Curve(points=tuple((2.0**number, each) for number, each in enumerate(seconds)))
+    curve.require_rising("measured")
+    changed = curve.rescaled(slower, added_s)
+    changed.require_rising("changed")
+    assert changed.points[-1][1] >= min(each for _, each in changed.points)
+    assert curve.rescaled(1.0, 0.0).points == tuple((size, pytest.approx(each)) for size, each in curve.points)
+
+
 @pytest.mark.parametrize("hosts", [2, 4])
 def test_rounds_of_a_ring_between_hosts_wait_for_their_slots(hosts: int) -> None:
     """Two of the n - 1 are on their way while one's bytes and a step go there and a step comes back."""
