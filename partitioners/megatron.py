@@ -135,16 +135,16 @@ def _gathered(profile: Profile, placements: Mapping[str, Sharding], cut: Mapping
     layers = profile.layers
 
     def is_read_whole(layer: Layer, reader: Layer) -> bool:
-        if cut[reader.name] and reader.sums_inputs:
-            return True
-        return is_attention(reader) and layer.name not in reader.geometry.aligned_inputs
+        if is_attention(reader):
+            return layer.name not in reader.geometry.aligned_inputs
+        own = not cut[layer.name] and placements[layer.name].copy == 1
+        return own and cut[reader.name] and reader.sums_inputs
 
     return tuple(
         layer.name
         for layer, readers in zip(layers, profile.consumers, strict=True)
-        if not (layer.routing or cut[layer.name])
+        if not layer.routing
         and placements[layer.name].degrees[2] > 1
-        and placements[layer.name].shape[4:] == (1, 1)
         and any(is_read_whole(layer, layers[reader]) for reader in readers)
     )
 

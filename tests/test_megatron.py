@@ -35,6 +35,7 @@ from simulator.workload import Profile
 CARD = ModelCard(name="small", layers=4, hidden=256, heads=8, kv_heads=2, ffn=1024, vocabulary=512, sequence=256)
 STACK = TrainingStack(name="plain", accelerator="h100", device=DeviceModel(), runtime=Runtime())
 PROFILE = modelled_profile(CARD, STACK, batch_size=2)
+WAYS = ("forward", "backward")
 
 
 def settings(batch_size: int, microbatches: int = 1, stage: int = 0) -> StepSettings:
@@ -267,6 +268,8 @@ def test_keys_and_values_of_other_parts_may_be_gathered_again() -> None:
     runtime = Runtime(overlaps_weight_gradients=True)
     again = plan_of("megatron", PROFILE, star(2), replace(settings(2), runtime=runtime), context=2)
     assert {name for name in again.received_again if "blocks.0." in name} == {"blocks.0.k", "blocks.0.v"}
+    in_groups = plan_of("megatron", PROFILE, star(4), replace(settings(2), runtime=runtime), context=2, tensor=2)
+    assert {f"blocks.0.{name}" for name in "kv"} < {*in_groups.received_again}
     for degrees, step in (({"context": 2}, settings(2)), ({}, replace(settings(2), runtime=runtime))):
         assert plan_of("megatron", PROFILE, star(2), step, **degrees).received_again == ()
 
@@ -408,20 +411,19 @@ def test_interleaving_shrinks_the_bubble_by_the_chunks(chunks: int) -> None:
     assert plan.schedule == ("interleaved" if chunks > 1 else "1f1b")
 
 
-@pytest.mark.parametrize("context", [2, 4])
-def test_context_parallelism_pays_for_keys_and_values(context: int) -> None:
+@pytest.mark.parametrize(("context", "tensor"), [(2, 1), (4, 1), (2, 2), (2, 4)])
+def test_context_parallelism_pays_for_keys_and_values(context: int, tensor: int) -> None:
     """Beside its twin of as many tokens a device: every part gets the others' keys and values, forward and once more
     for the backward pass, and sends gradients back; the step is longer by that."""
-    cluster, sequences = star(4), 8
-    twin = plan_of("megatron", PROFILE, cluster, settings(sequences, 2), gather_again=True)
-    options = {"context": context, "gather_again": True}
-    plan = plan_of("megatron", PROFILE, cluster, settings(sequences, 2 * context), **options)
+    cluster, sequences, options = star(4 * tensor), 8, {"tensor": tensor, "gather_again": True}
+    twin = plan_of("megatron", PROFILE, cluster, settings(sequences, 2), **options)
+    plan = plan_of("megatron", PROFILE, cluster, settings(sequences, 2 * context), context=context, **options)
     plain, parted = (run(PROFILE, cluster, each).report for each in (twin, plan))
-    pair = 2 * 2 * CARD.sequence * CARD.key_channels  # bytes of a sequence's keys and values
+    pair = 2 * 2 * CARD.sequence * CARD.key_channels * max(1, tensor // CARD.key_heads)  # bytes of a sequence's
     others = sequences * CARD.layers * pair * (context - 1)
-    assert plain.communication_bytes.forward == plain.communication_bytes.backward == 0
-    assert parted.communication_bytes.forward == pytest.approx(2 * others, rel=0.01)
-    assert parted.communication_bytes.backward == pytest.approx(others, rel=0.01)
+    assert tensor > 1 or plain.communication_bytes.forward == plain.communication_bytes.backward == 0
+    more = [getattr(parted.communication_bytes, way) - getattr(plain.communication_bytes, way) for way in WAYS]
+    assert more == pytest.approx((2 * others, others), rel=0.01)
     assert parted.step_s > plain.step_s
 
 

@@ -214,11 +214,13 @@ class ShardedModel:
         return () if own is None else tuple(reader for reader in readers if self.segment_of.get(reader) == own)
 
     def receiving_again(self, position: int) -> tuple[int, ...]:
-        """The layer's readers, not recomputed with it, that drop what they receive of it and receive it again."""
+        """The layer's readers, not recomputed with it, that drop what they receive of it and receive it again: all but
+        experts, at which tokens stay."""
         if self.layer(position).name not in self.plan.received_again:
             return ()
         recomputed = self.recomputed_readers(position)
-        return tuple(reader for reader in self.profile.consumers[position] if reader not in recomputed)
+        readers = (reader for reader in self.profile.consumers[position] if not self.layer(reader).routing)
+        return tuple(reader for reader in readers if reader not in recomputed)
 
     def exchanges(self, position: int, readers: Sequence[int] | None = None) -> Exchanges:
         """What moves of the layer's output and of its gradient in one micro-batch; readers: all, if left out.
