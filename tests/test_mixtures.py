@@ -158,7 +158,7 @@ def test_tokens_go_to_the_same_tensor_rank_and_are_gathered_there() -> None:
 def test_bytes_of_tokens_are_those_of_the_closed_form(
     data: int, context: int, tensor: int, expert: int, sequence_parallel: bool, expert_tensor: int
 ) -> None:
-    """(n - 1) / n of k copies of every token there and as many back; in the tensor group t - 1 of each gathered and
+    """(n - 1) / n of k copies of every token there, each with its weight, and as many back; in the tensor group t - 1 of each gathered and
     scattered, or twice that summed by all where they are copies, or nothing where experts are whole."""
     devices = data * context * tensor
     plan = make_plan(
@@ -167,7 +167,7 @@ def test_bytes_of_tokens_are_those_of_the_closed_form(
     )  # fmt: skip
     volume = communication_volume(ShardedModel(PROFILE, plan), star(devices))
     routed = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.hidden * 2
-    logits = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * MIXTURE.experts * 2
+    weights = 8 * MIXTURE.sequence * MIXTURE.experts_per_token * 2
     copies = 1 if sequence_parallel else tensor
     travelling = copies * (expert - 1) / expert
     inside = 0 if expert_tensor else 2 * (tensor - 1) * routed
@@ -178,9 +178,23 @@ def test_bytes_of_tokens_are_those_of_the_closed_form(
     )  # fmt: skip
     without = communication_volume(ShardedModel(dense, other), star(devices))
     of_ffn = 2 * (tensor - 1) * 8 * MIXTURE.sequence * MIXTURE.hidden * 2
-    expected = 2 * travelling * routed + travelling * logits + inside - of_ffn
+    expected = 2 * travelling * routed + travelling * weights + inside - of_ffn
     assert volume.forward - without.forward == pytest.approx(2 * expected)
     assert volume.backward - without.backward == pytest.approx(2 * expected)
+
+
+@pytest.mark.parametrize("expert_tensor", [0, 1])
+def test_tokens_stay_at_experts_where_shared_ones_gather_theirs_again(expert_tensor: int) -> None:
+    """Of what norms hand on, column-parallel layers receive t - 1 parts again, and experts nothing."""
+    card = replace(MIXTURE, shared_ffn=64)
+    profile, volumes = modelled_profile(card, STACK, batch_size=2), []
+    for again in (True, False):
+        options = {"tensor": 2, "expert": 2, "expert_tensor": expert_tensor, "gather_again": again}
+        plan = make_plan("megatron", profile, star(4), settings(8), **options)
+        volumes.append(communication_volume(ShardedModel(profile, plan), star(4)))
+    norms = 2 * card.layers + 1
+    assert volumes[0].forward - volumes[1].forward == pytest.approx(norms * 8 * card.sequence * card.hidden * 2)
+    assert volumes[0].backward == volumes[1].backward
 
 
 def test_experts_have_the_tokens_of_all_that_share_them() -> None:

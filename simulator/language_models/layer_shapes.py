@@ -181,7 +181,8 @@ def _block(card: ModelCard, prefix: str, stream: str, tokens: int, stack: Traini
     routing = replace(card.routing, once_per_host=stack.once_per_host, once_per_device=stack.once_per_host)
     gates = ProductShape(rows=tokens, inputs=h, outputs=card.experts)
     router = BlockOperator(name="router", kind="linear", shape=gates, parameters=card.router_parameters)
-    yield shape("router", "linear", ("norm_ffn",), card.experts, router, geometry=MIXING)
+    # of its logits a token takes to each expert that it visits its weight there alone
+    yield shape("router", "linear", ("norm_ffn",), 1, router, geometry=MIXING)
     # an all-to-all takes rows in the order of devices, and they are sorted by expert on both sides of it; what sends a
     # token once to a node reads it where it is; rows of each expert are filled up to blocks of 8-bit products, and what
     # filled them is taken out again
