@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from command_line import exported, shardscope
 
+from simulator.readers import read_configuration
+
 GPT = ("gpt_1_3b_v100", "--cluster", "p3-16xlarge", "--batch-size", "16")
 OTHERWISE = "it recomputes {}; the plan {}"
 BLOCKS, OPERATORS = "whole blocks", "all but the attention and every other product"
@@ -21,7 +23,10 @@ BLOCKS, OPERATORS = "whole blocks", "all but the attention and every other produ
         (("--set", "recomputation=op"), "selective", "full", ("", OTHERWISE.format(BLOCKS, OPERATORS))),
         (("--set", "recomputation=full"), "full", "full", ("", "")),
         (("--recompute", "4"), "full", "full", (OTHERWISE.format(BLOCKS, "other segments"),) * 2),
-        (("--set", "recomputation=mlp"), "full", "full", (OTHERWISE.format(BLOCKS, "other segments"),) * 2),
+        (("--set", "recomputation=mlp"), "full", "selective --recompute-modules mlp",
+         (OTHERWISE.format(BLOCKS, "mlp"), "")),
+        (("--set", "recomputation=layernorm+core_attn"), "full", "selective --recompute-modules core_attn layernorm",
+         (OTHERWISE.format(BLOCKS, "core_attn and layernorm"), "")),
     ],
 )  # fmt: skip
 def test_recomputation_is_that_of_the_runtime_or_said(
@@ -36,6 +41,22 @@ def test_recomputation_is_that_of_the_runtime_or_said(
             bool(other),
             bool(megatron) and runtime == "megatron",
         )
+
+
+@pytest.mark.parametrize(
+    ("card", "modules"),
+    [
+        ("qwen3-30b-a3b", "layernorm+moe_act"),
+        ("deepseek-v2-lite", "core_attn+mlp+moe+mla_up_proj"),
+        ("gpt2", "layernorm"),
+    ],
+)
+def test_modules_that_are_recomputed_are_read_back(card: str, modules: str, tmp_path: Path) -> None:
+    options = ("--set", f"recomputation={modules}", "--set", "tensor=2")
+    made = (card, "--cluster", "dgx-h100", "--devices", "8", "--strategy", "megatron", *options)
+    (tmp_path / "train.sh").write_text(exported(tmp_path, made, "megatron", "--profile", card))
+    started = read_configuration(str(tmp_path / "train.sh"), None)
+    assert started.grid.recomputation == modules and not started.unread
 
 
 def test_a_schedule_of_several_stages_a_device_has_them(tmp_path: Path) -> None:

@@ -158,8 +158,9 @@ def test_tokens_go_to_the_same_tensor_rank_and_are_gathered_there() -> None:
 def test_bytes_of_tokens_are_those_of_the_closed_form(
     data: int, context: int, tensor: int, expert: int, sequence_parallel: bool, expert_tensor: int
 ) -> None:
-    """(n - 1) / n of k copies of every token there, each with its weight, and as many back; in the tensor group t - 1 of each gathered and
-    scattered, or twice that summed by all where they are copies, or nothing where experts are whole."""
+    """(n - 1) / n of k copies of every token there, each with its weight, and as many back; in the tensor group t - 1
+    of each gathered and scattered, or twice that summed by all where they are copies, or nothing where experts are
+    whole."""
     devices = data * context * tensor
     plan = make_plan(
         "megatron", PROFILE, star(devices), settings(8),

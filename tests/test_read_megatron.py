@@ -11,7 +11,7 @@ from simulator.readers import StartedRun, read_configuration
 
 NETWORK = (
     "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --swiglu "
-    "--position-embedding-type rope --micro-batch-size 1 --global-batch-size 64 --bf16"
+    "--position-embedding-type rope --micro-batch-size 1 --global-batch-size 64 --bf16 --hidden-dropout 0.0"
 )
 SPREAD = "--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer"
 
@@ -73,6 +73,8 @@ def test_what_says_the_usual_is_not_named() -> None:
 def test_masks_of_a_dropout_are_counted() -> None:
     started = read("--hidden-dropout 0.1 --attention-dropout 0.1")
     assert started.card.dropout and not started.unread and not read("--hidden-dropout 0.0").card.dropout
+    silent = read(network=NETWORK.replace("--hidden-dropout 0.0", ""))
+    assert silent.card == started.card and not silent.unread and "dropout" in silent.described()
 
 
 def test_defaults_are_megatrons() -> None:
@@ -100,6 +102,9 @@ def test_blocks_that_are_all_mixtures(frequency: str) -> None:
         ("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 16 --num-layers 24", "multiple of 16 stages"),
         ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3", "multiple of 2 stages x 3"),
         ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3", "multiple of 4 stages x 3"),
+        ("--num-virtual-stages-per-pipeline-rank 2", "size is 1: 2 virtual stages of a device need more than one"),
+        ("--num-layers-per-virtual-pipeline-stage 8", "size is 1: 4 virtual stages of a device need more than one"),
+        ("--pipeline-model-parallel-layout Et*16|t*16L", "2 stages of 32 blocks; 1 and 32 are read"),
         ("--num-distributed-optimizer-instances 3", "instances is 3: it divides data x context, 4"),
         ("--num-experts 8 --moe-layer-freq [1]*64", "are 32"),
         ("--num-experts 8 --moe-layer-freq ([1]*16+[0]*16)", "are 32"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.errors import InputError, require
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import COMBINED, PlanShape, grid_of, recomputed_otherwise
+from simulator.exports.plan_shape import COMBINED, NAMELESS, PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
@@ -48,7 +48,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
     if not shape.whole_blocks and (shape.card or len(set(shape.blocks)) > 1):
         counts = ", ".join(map(str, shape.blocks))
         yield f"Megatron gives every stage as many whole transformer layers; the plan's stages have {counts}"
-    yield from recomputed_otherwise(shape, ("none", "selective", "full"), "full")
+    if shape.recomputation in NAMELESS:
+        yield recomputed_otherwise(shape, "full")
     yield from _own_layers(plan.states.stage, shape.tensor)
     if plan.synchronisation.half_precision:
         yield "gradients are summed in their own precision, not in 16 bits"
@@ -146,8 +147,8 @@ def _network(launch: Launch) -> Iterator[str]:
         "--untie-embeddings-and-output-weights": not card.tied_embeddings,
     }  # fmt: skip
     yield " ".join(option for option, on in switches.items() if on)
-    if card.dropout:
-        yield "--attention-dropout 0.1 --hidden-dropout 0.1"
+    dropped = "0.1" if card.dropout else "0.0"  # its own default is 0.1
+    yield f"--attention-dropout {dropped} --hidden-dropout {dropped}"
     yield f"--tokenizer-type NullTokenizer --vocab-size {card.vocabulary} --{launch.precision}"
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from simulator.errors import InputError
@@ -13,7 +14,7 @@ from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Sharding
 from simulator.plan_rules import require_placed
-from simulator.workload import Profile
+from simulator.workload import Layer, Profile
 
 RECOMPUTATION = {
     "selective": "the attention alone",
@@ -23,6 +24,10 @@ RECOMPUTATION = {
 """What is recomputed, in words."""
 COMBINED = "combined-1f1b"
 """The schedule that hides what experts exchange, which of these runtimes Megatron-LM alone has."""
+MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj")
+"""Of Megatron-LM's `--recompute-modules`, as the strategy megatron takes them."""
+NAMELESS = ("op", "segments")
+"""Recomputation that Megatron-LM has no name for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,8 @@ class PlanShape:
     expert: devices of data x context that share the experts of a layer. whole_experts: those of all tensor ranks do.
     sequence_parallel: layers between split products are split along the sequence, not copied. shares: samples of each
     replica in a micro-batch. card: the network, where it is one's. blocks: transformer blocks of each stage, by their
-    attentions. recomputation: one of RECOMPUTATION, "none", or "segments" that no runtime here has.
+    attentions. recomputation: one of RECOMPUTATION, some of MODULES joined by +, "none", or "segments" that no runtime
+    here has.
     """
 
     stages: tuple[tuple[str, ...], ...]
@@ -100,7 +106,7 @@ def plan_shape(profile: Profile, plan: Plan, card: ModelCard | None = None) -> P
 
 
 def grid_of(plan: Plan, shape: PlanShape) -> TrainingGrid:
-    """A plan of equal replicas as a grid, which recomputes whole blocks where the plan does more than attention."""
+    """A plan of equal replicas as a grid; whole blocks are recomputed where Megatron-LM has no name for the plan's."""
     workers = len(set(shape.homes))
     return TrainingGrid(
         data=shape.data, tensor=shape.tensor, pipeline=workers, context=shape.context, expert=shape.expert,
@@ -108,30 +114,50 @@ def grid_of(plan: Plan, shape: PlanShape) -> TrainingGrid:
         sequence_parallel=shape.sequence_parallel, microbatch=plan.microbatch_size // shape.data,
         accumulation=plan.microbatches, chunks=len(shape.stages) // workers,
         schedule=COMBINED if plan.schedule == COMBINED else "",
-        recomputation=shape.recomputation if shape.recomputation in ("none", "selective") else "full",
+        recomputation="full" if shape.recomputation in NAMELESS else shape.recomputation,
     )  # fmt: skip
 
 
 def _recomputation(profile: Profile, plan: Plan) -> str:
-    """By what the segments hold: attentions alone, none of them, or each with its projections."""
+    """By what the segments hold: nothing but some of MODULES, wherever the network has them, or other layers."""
     segments = [[profile.layers[profile.index[name]] for name in names] for names in plan.recomputed]
     attends = [sum(layer.kind == "attention" for layer in segment) for segment in segments]
     attentions = sum(layer.kind == "attention" for layer in profile.layers)
+    routed = sum(layer.kind == "activation" and layer.routing is not None for layer in profile.layers)
+    norms = sum("norm" in layer.kind for layer in profile.layers)
+    there = dict(zip(MODULES, (attentions, norms, attentions - routed, routed, routed, attentions), strict=True))
+    counts = Counter(_module(profile, segment) for segment in segments)
+    modules = [name for name in MODULES if name in counts]
     each = list(zip(segments, attends, strict=True))
     kinds = {
         "none": not segments,
-        "selective": all(len(segment) == count == 1 for segment, count in each),
+        "selective": modules == ["core_attn"] == [*counts],
         "op": all(len(segment) > 1 and not (count or segment[0].sums_inputs) for segment, count in each),
         "full": 0 < attentions == sum(len(segment) > count == 1 for segment, count in each),
+        "+".join(modules): "" not in counts and all(counts[name] == there[name] for name in modules),
     }
     return next((kind for kind, there in kinds.items() if there), "segments")
 
 
-def recomputed_otherwise(shape: PlanShape, known: Collection[str], nearest: str) -> Iterator[str]:
-    """What a runtime that has the `known` recomputations does where the plan's is none of them."""
-    if shape.recomputation not in known:
-        planned = RECOMPUTATION.get(shape.recomputation, "other segments")
-        yield f"it recomputes {RECOMPUTATION[nearest]}; the plan {planned}"
+def _module(profile: Profile, segment: Sequence[Layer]) -> str:
+    """Which of MODULES a segment is; empty: none."""
+    first, kind = segment[0], segment[0].kind
+    if len(segment) == 1:
+        alone = {"core_attn": kind == "attention", "layernorm": "norm" in kind}
+        alone["moe_act"] = kind == "activation" and first.routing is not None
+        return next((name for name, there in alone.items() if there), "")
+    if not first.sums_inputs or any(layer.kind == "attention" for layer in segment):
+        return ""
+    readers = [profile.layers[reader] for layer in segment for reader in profile.consumers[profile.index[layer.name]]]
+    if all(reader.kind == "attention" for reader in readers):
+        return "mla_up_proj"
+    return "moe" if any(layer.routing for layer in segment) else "mlp"
+
+
+def recomputed_otherwise(shape: PlanShape, nearest: str) -> str:
+    """What a runtime does that recomputes the `nearest` of RECOMPUTATION to what the plan does."""
+    modules = shape.recomputation.replace("+", " and ") if shape.recomputation != "segments" else "other segments"
+    return f"it recomputes {RECOMPUTATION[nearest]}; the plan {RECOMPUTATION.get(shape.recomputation, modules)}"
 
 
 def _require_regular(

@@ -46,7 +46,8 @@ def limits(plan: Plan, shape: PlanShape) -> Iterator[str]:
         yield "which layers are split by channel is torchtitan's choice per model"
     if plan.states.stage == 1:
         yield "torchtitan shares out all states or none; the plan is of stage 1"
-    yield from recomputed_otherwise(shape, MODES, "op" if shape.recomputation == "selective" else "full")
+    if shape.recomputation not in MODES:
+        yield recomputed_otherwise(shape, "op" if shape.recomputation == "selective" else "full")
     if shape.data > 1:
         yield "gradients are reduced by its own settings, not in buckets of the plan's size"
 

@@ -52,6 +52,7 @@ class StartedRun:
         parts = [f"{name} {degree}" for name, degree in grid.degrees.items()]
         details = {
             f"{grid.recomputation} recomputation": grid.recomputation != "none",
+            "dropout": self.card.dropout,
             "scores of the attention in memory": self.attention == SCORES,
             f"products in {self.precision}": CASTS.get(self.precision),
             "gradients summed behind the backward pass": grid.replicas > 1 and not self.overlaps_sums,

@@ -29,7 +29,8 @@ HARMLESS = ("moe-aux-loss-coeff", "moe-z-loss-coeff", "moe-router-load-balancing
             "fp8-amax-compute-algo")  # fmt: skip
 """What we take as given, or what changes no step."""
 RECIPES: dict[str, tuple[str, ...]] = {"overlap-grad-reduce": (), "overlap-param-gather": ()}
-"""What a file that is silent of it is taken to say, as NVIDIA's recipes do; a command line asks for it."""
+"""What a file that is silent of it is taken to say, as NVIDIA's recipes do, and not to drop out; a command line asks
+for it, and drops out 0.1 unless it says otherwise."""
 UNEVEN = re.compile(r"pipeline-model-parallel-layout|num-layers-in-|decoder-(first|last)|account-for|hybrid-")
 """Arguments with which stages may have unequally many blocks."""
 OF_FILES = {"--add-bias-linear"}
@@ -135,7 +136,7 @@ def _card(own: Options, source: Source) -> ModelCard:
     normed = own.has("qk-layernorm") and not latent
     grouped = own.has("group-query-attention") or (not source.options and own.has("num-query-groups"))
     groups = own.count("num-query-groups", default=1) if grouped else None
-    dropout = bool(re.search("[1-9]", own.text("hidden-dropout") or ""))
+    dropout = bool(re.search("[1-9]", own.text("hidden-dropout") or ("0.1" if source.options else "0")))
     if dropout:
         own.text("attention-dropout")
     dense = _dense_layers(own.text("moe-layer-freq"), layers) if experts else 0
@@ -200,13 +201,17 @@ def _zero_stage(own: Options) -> int:
 
 
 def _chunks(own: Options, layers: int, pipeline: int, *, uneven: bool) -> int:
-    """Virtual stages of a device. Raises InputError where blocks are no multiple of stages, as Megatron-LM does."""
+    """Virtual stages of a device. Raises InputError where blocks are no multiple of stages, or all are one device's, as
+    Megatron-LM does."""
     chunks = own.count("num-virtual-stages-per-pipeline-rank", default=1)
     of_chunk = own.count("num-layers-per-virtual-pipeline-stage", default=0)
     parts = of_chunk or chunks
     rule = f"it is a multiple of {pipeline} stages" + f" x {parts}" * (parts > 1)
     require(uneven or layers % (pipeline * parts) == 0, "num-layers", layers, rule)
-    return max(1, layers // pipeline // of_chunk) if of_chunk else chunks
+    chunks = max(1, layers // pipeline // of_chunk) if of_chunk else chunks
+    rule = f"{chunks} virtual stages of a device need more than one"
+    require(pipeline > 1 or chunks == 1, "pipeline-model-parallel-size", pipeline, rule)
+    return chunks
 
 
 def _recomputation(own: Options, of_stage: int) -> tuple[str, tuple[str, ...]]:
@@ -234,7 +239,7 @@ def _layout(text: str | None, card: ModelCard, pipeline: int) -> str:
         unrolled = re.sub(pattern, lambda match: match.group(1) * min(int(match.group(2)), 2000), unrolled)
     counts = tuple(stage.count("t") for stage in unrolled.split("|"))
     rule = f"it has {len(counts)} stages of {sum(counts)} blocks; {pipeline} and {card.layers} are read"
-    fits = len(counts) % pipeline == 0 and sum(counts) == card.layers
+    fits = len(counts) % pipeline == 0 and sum(counts) == card.layers and (pipeline > 1 or len(counts) == 1)
     require(fits, "pipeline-model-parallel-layout", repr(text[:60]), rule)
     plain = len(counts) == pipeline and unrolled.startswith("E") and unrolled.endswith("L") and "|L" not in unrolled
     return ",".join(map(str, counts)) if plain else text
