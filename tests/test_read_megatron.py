@@ -58,12 +58,30 @@ def test_attention_that_is_not_fused_writes_its_scores(said: str, kernel: str | 
 
 @pytest.mark.parametrize(
     "said",
-    ["main-grads-dtype bf16", "grad-reduce-in-bf16", "exp-avg-dtype bf16", "exp-avg-sq-dtype fp8",
+    ["exp-avg-dtype bf16", "exp-avg-sq-dtype fp8",
      "use-precision-aware-optimizer", "rampup-batch-size 16 16 5859375", "attention-dropout 0.1",
      "decoder-first-pipeline-num-layers 3"],
 )  # fmt: skip
 def test_what_changes_bytes_is_named(said: str) -> None:
     assert read(f"--{said}").unread == (said,)
+
+
+@pytest.mark.parametrize(
+    ("said", "dtype"),
+    [
+        ("", "float32"),
+        ("--grad-reduce-in-bf16", "bfloat16"),
+        ("--main-grads-dtype bf16", "bfloat16"),
+        ("--accumulate-allreduce-grads-in-fp32", "float32"),
+    ],
+)
+def test_gradients_are_added_up_and_summed_in_what_is_said(said: str, dtype: str) -> None:
+    """Of fp16 in that, where nobody says otherwise."""
+    started = read(said)
+    assert (started.gradient_dtype, started.unread) == (dtype, ())
+    assert ("gradients in bfloat16" in started.described()) == (dtype == "bfloat16")
+    halves = read(said, NETWORK.replace("--bf16", "--fp16"))
+    assert halves.gradient_dtype == ("float32" if "accumulate" in said else "float16")
 
 
 def test_what_says_the_usual_is_not_named() -> None:

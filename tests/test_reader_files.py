@@ -138,6 +138,24 @@ def test_files_of_deepspeed(
     assert run.precision == ("bf16" if line else "fp32")
 
 
+@pytest.mark.parametrize(
+    ("said", "dtype", "unread"),
+    [
+        ({}, "bfloat16", ()),
+        ({"bf16": {"enabled": False}}, "float32", ()),
+        ({"data_types": {"grad_accum_dtype": "fp32"}}, "float32", ()),
+        ({"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}, "float32", ()),
+        ({"communication_data_type": "fp32"}, "bfloat16", ("communication_data_type fp32",)),
+    ],
+)
+def test_gradients_of_deepspeed_are_as_parameters_unless_said(
+    said: dict[str, Any], dtype: str, unread: tuple[str, ...], tmp_path: Path
+) -> None:
+    """And summed in the same, else it is named."""
+    run = started({**SIZES, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True}, **said}, tmp_path)
+    assert (run.gradient_dtype, run.unread) == (dtype, unread)
+
+
 def test_deepspeed_refuses_a_batch_that_is_not_its_parts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="train_batch_size is 100: it is 128: 16 replicas x 4 micro-batches of 2"):
         started({**SIZES, "train_batch_size": 100}, tmp_path)
@@ -157,7 +175,7 @@ NETWORK = {
     ("network", "others", "unread"),
     [
         ({}, {}, ()),
-        ({}, {"optimizer": {"accumulate_grad_in_fp32": False}}, ("optimizer.accumulate_grad_in_fp32 false",)),
+        ({}, {"optimizer": {"accumulate_grad_in_fp32": False}}, ()),
         ({"_attn_implementation": "sdpa"}, {}, ("model.model_config._attn_implementation sdpa",)),
         ({"is_starcoder2_config": True}, {}, ("model.model_config.is_starcoder2_config true",)),
         (
@@ -173,6 +191,7 @@ def test_files_of_nanotron(
     model = {"dtype": "bfloat16", "model_config": {**NETWORK, **network}}
     run = started({**NANOTRON, "model": model, **others}, tmp_path, devices=None)
     assert (run.unread, run.precision, run.card.window) == (unread, "bf16", 0)
+    assert run.gradient_dtype == ("bfloat16" if "optimizer" in others else "float32")
 
 
 def test_nanotrons_precision_and_window(tmp_path: Path) -> None:

@@ -185,7 +185,8 @@ def test_files_of_torchtitan_deepspeed_and_accelerate(tmp_path: Path) -> None:
     started = read_configuration(None, str(toml), devices=128)
     expected = TrainingGrid(data=64, tensor=2, zero_stage=3, recomputation="op", microbatch=2)
     assert started.grid == expected and started.card == read_card("llama3-8b")
-    assert started.unread == ("quantize.linear.float8.enable_fsdp_float8_all_gather true",)
+    default = "activation_checkpoint.selective_ac_option 2"  # its own, where nobody says "op"
+    assert started.unread == (default, "quantize.linear.float8.enable_fsdp_float8_all_gather true")
     zero = {"stage": 3, "offload_optimizer": {"device": "cpu"}}
     sizes = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2, "train_batch_size": "auto"}
     speed.write_text(json.dumps({"zero_optimization": zero, "bf16": {"enabled": True}, **sizes}))
@@ -212,7 +213,8 @@ def test_products_of_8_bits_are_read_of_torchtitans_files(
     said: str, precision: str, unread: tuple[str, ...], tmp_path: Path
 ) -> None:
     path = tmp_path / "train.toml"
-    path.write_text(TITAN.partition("[quantize")[0].replace("[model]", f"[model]\n{said}"))
+    text = TITAN.partition("[quantize")[0].replace('"selective"', '"selective"\nselective_ac_option = "op"')
+    path.write_text(text.replace("[model]", f"[model]\n{said}"))
     started = read_configuration(None, str(path), devices=128)
     assert (started.precision, started.unread) == (precision, unread)
 

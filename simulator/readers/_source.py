@@ -21,6 +21,8 @@ MOST_BYTES = 2**20
 """Of a script or a configuration."""
 USUAL = (("false",), ("none",), ("0",), ("0.0",), ("fp32",))
 """What options say that change nothing."""
+DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
+"""By what runtimes call them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,8 @@ class StartedRun:
     grid: TrainingGrid
     precision: str = "bf16"
     """Of parameters, or that of products where these are of 8 bits, one of `device_model.CASTS`."""
+    gradient_dtype: str = ""
+    """In which gradients are added up and summed; empty: as the stack has it."""
     attention: str | None = None
     """Its kernel, as `TrainingStack.with_attention` takes it."""
     overlaps: bool = False
@@ -55,6 +59,7 @@ class StartedRun:
             "dropout": self.card.dropout,
             "scores of the attention in memory": self.attention == SCORES,
             f"products in {self.precision}": CASTS.get(self.precision),
+            f"gradients in {self.gradient_dtype}": self.gradient_dtype not in ("", DTYPES["fp32"]),
             "gradients summed behind the backward pass": grid.replicas > 1 and not self.overlaps_sums,
         }
         more = "".join(f", {words}" for words, there in details.items() if there)
@@ -92,11 +97,11 @@ class Source:
     def node_devices(self) -> int:
         return self.processes or 8
 
-    def read_card(self) -> ModelCard:
-        """The card that was named beside it. Raises InputError where none was."""
+    def read_card(self, why: str = "") -> ModelCard:
+        """The card that was named beside it. Raises InputError where none was, and says why one is needed."""
         if self.model is None:
             ways = "simulate CARD, compare CARD or check --model CARD"
-            raise InputError(f"{self.name}: it does not say what is trained; name it beside it, as in {ways}")
+            raise InputError(f"{self.name}: {why or 'it does not say what is trained'}; name a card, as in {ways}")
         return read_card(self.model)
 
 
@@ -143,6 +148,17 @@ class Options:
         unread = {name: words for name, words in self._options.items() if name not in self._read}
         meant = {name: words for name, words in unread.items() if words[:1] not in USUAL}
         return tuple(" ".join((name, *meant[name])) for name in sorted(meant) if matters.search(name))
+
+
+def flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:
+    """Of a file, by the path of each name, what is neither null nor an empty list."""
+    named: dict[str, tuple[str, ...]] = {}
+    for name, value in content.items():
+        if isinstance(value, dict):
+            named |= flat(value, f"{before}{name}.")
+        elif value not in (None, []):
+            named[before + name] = (str(value).lower() if isinstance(value, bool) else str(value),)
+    return named
 
 
 def count_in(section: Mapping[str, Any], name: str, default: int | None = None) -> int:

@@ -9,8 +9,7 @@ from typing import Any
 from simulator.errors import require, require_name
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.readers import deepspeed
-from simulator.readers._source import Options, Source, StartedRun, grid_of, source_of
-from simulator.readers.torchtitan import flat
+from simulator.readers._source import Options, Source, StartedRun, flat, grid_of, source_of
 
 TYPES = {name: name for name in ("NO", "MULTI_GPU", "TP", "FSDP", "DEEPSPEED", "MEGATRON_LM")}
 STRATEGIES = {

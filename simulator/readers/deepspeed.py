@@ -6,13 +6,12 @@ import re
 from dataclasses import replace
 
 from simulator.errors import require
-from simulator.readers._source import Options, Source, StartedRun, grid_of
-from simulator.readers.torchtitan import flat
+from simulator.readers._source import DTYPES, Options, Source, StartedRun, flat, grid_of
 
 KEYS = ("zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
 CHANGES = re.compile(
     r"^(zero_optimization\.(offload_\w+\.device|zero_hpz|zero_quant|mics_shard)|activation_checkpointing\.(?!profile)|"
-    r"communication_data_type|optimizer\.type|pipeline\.)"
+    r"data_types|optimizer\.type|pipeline\.)"
 )
 NOTHING = (" -1", " 0", " 1")
 """Ends of what is left that change nothing: groups of one, or of all."""
@@ -45,14 +44,18 @@ def read(source: Source) -> StartedRun:
     rule = f"it is {grid.batch}: {grid.data} replicas x {grid.accumulation} micro-batches of {grid.microbatch}"
     require(batch in (None, grid.batch), "train_batch_size", batch, rule)
     stage = own.count("zero_optimization.stage", default=int(own.has("zero_optimization")))
-    halves = [name for name in ("bf16", "fp16") if own.has(f"{name}.enabled", name)]
+    precision = next((name for name in ("bf16", "fp16") if own.has(f"{name}.enabled", name)), "fp32")
+    gradients = own.named("data_types.grad_accum_dtype", DTYPES) or DTYPES[precision]
+    sent = own.text("communication_data_type")
     own.named("optimizer.type", ADAM)
     unread += [each for each in own.left(CHANGES) if not each.endswith(NOTHING)]
+    unread += [f"communication_data_type {sent}"] if sent and DTYPES.get(sent) != gradients else []
     unread += [f"sequence_parallel_size {context}: exchanged as ring attention"] if context > 1 else []
     return StartedRun(
         runtime="fsdp2",
         card=source.read_card(),
         grid=replace(grid, zero_stage=stage if grid.replicas > 1 else 0),
-        precision=halves[0] if halves else "fp32",
+        precision=precision,
+        gradient_dtype=gradients,
         unread=tuple(unread),
     )

@@ -12,7 +12,7 @@ from simulator.exports.launch import pinned
 from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import SCORES
 from simulator.language_models.model_card import LatentAttention, ModelCard
-from simulator.readers._source import Options, Source, StartedRun, grid_of
+from simulator.readers._source import DTYPES, Options, Source, StartedRun, grid_of
 
 SCRIPTS = ("pretrain_gpt", "pretrain_mamba", "pretrain_hybrid", "pretrain_bert")
 CHANGES = re.compile(
@@ -84,6 +84,7 @@ def read(source: Source) -> StartedRun:
     if groups > 1:
         grid = replace(grid, shard_group=grid.replicas // groups)
     precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
+    gradient_dtype = _gradient_dtype(own, precision)
     recipe = own.named("fp8-recipe", FP8) or FP8["delayed"]
     precision = recipe if own.has("fp8-format", "fp8") else precision
     attention = own.named("attention-backend", ATTENTION)
@@ -96,9 +97,19 @@ def read(source: Source) -> StartedRun:
     sums, gathers = (own.has(name) or grid.zero_stage > 1 for name in RECIPES)  # FSDP moves layers as they come
     return StartedRun(
         runtime="megatron", card=card, grid=grid, precision=precision, attention=attention, overlaps=overlaps,
+        gradient_dtype=gradient_dtype,
         overlaps_sums=sums, overlaps_gathers=gathers, unread=own.left(CHANGES) + partly + _foreign(options),
         options=options,
     )  # fmt: skip
+
+
+def _gradient_dtype(own: Options, precision: str) -> str:
+    """Gradients of bf16 are fp32 unless it is said otherwise, those of fp16 where it is said."""
+    main, whole = own.text("main-grads-dtype") or "fp32", own.text("grad-reduce-in-fp32") != "false"
+    if own.has("accumulate-allreduce-grads-in-fp32") or precision == "fp32":
+        return DTYPES["fp32"]
+    halved = own.has("grad-reduce-in-bf16") or main != "fp32" or not whole
+    return DTYPES[precision if halved or precision == "fp16" else "fp32"]
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:

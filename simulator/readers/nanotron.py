@@ -8,12 +8,11 @@ from typing import Any
 
 from simulator.errors import InputError
 from simulator.language_models.model_card import ModelCard
-from simulator.readers._source import Options, Source, StartedRun, count_in, grid_of
-from simulator.readers.torchtitan import flat
+from simulator.readers._source import DTYPES, Options, Source, StartedRun, count_in, flat, grid_of
 
 PRECISIONS = {"float32": "fp32", "float16": "fp16"}
 USUAL = {
-    "model.dtype": "bfloat16", "optimizer.accumulate_grad_in_fp32": "true",
+    "model.dtype": "bfloat16",
     "model.model_config._attn_implementation": "flash_attention_2", "model.model_config.is_starcoder2_config": "false",
 }  # fmt: skip
 SPREAD = {"parallelism.pp_engine": "1f1b", "parallelism.tp_mode": "REDUCE_SCATTER"}
@@ -44,9 +43,11 @@ def read(source: Source) -> StartedRun:
     usual = USUAL | SPREAD if pipeline * tensor > 1 else USUAL
     said = {name: own.text(name) or usual[name] for name in usual}
     unread = tuple(f"{name} {word}" for name, word in said.items() if word.lower() != usual[name].lower())
+    precision = PRECISIONS.get(said["model.dtype"], "bf16")
+    whole = own.text("optimizer.accumulate_grad_in_fp32") != "false"
     return StartedRun(
         runtime="nanotron", card=_card(content, tokens, source.name), grid=grid, unread=unread,
-        precision=PRECISIONS.get(said["model.dtype"], "bf16"),
+        precision=precision, gradient_dtype=DTYPES["fp32" if whole else precision],
     )  # fmt: skip
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from simulator.errors import InputError, require
+from simulator.errors import require
 from simulator.exports.torchtitan import CONFIGURATIONS, SCHEDULES
 from simulator.language_models.card_files import read_card
 from simulator.language_models.model_card import ModelCard
-from simulator.readers._source import Options, Source, StartedRun, grid_of
+from simulator.readers._source import Options, Source, StartedRun, flat, grid_of
 
 CHANGES = re.compile(
     r"^(parallelism|compile|quantiz|float8|mx|activation_checkpoint|model\.converters|training\.(dtype|mixed|enable_cpu))"
@@ -32,6 +31,8 @@ EIGHT_BITS = {"float8": "fp8", "mx": "mxfp8"}
 """Precisions by what model.converters names."""
 SEQUENCE, MICROBATCH = 2048, 8
 """Of a TOML file that does not say."""
+OF_FILES = {"activation_checkpoint.selective_ac_option": ("2",)}
+"""Likewise: every second block is recomputed; today's configurations recompute by operator."""
 
 
 def recognises(source: Source) -> bool:
@@ -42,7 +43,7 @@ def recognises(source: Source) -> bool:
 def read(source: Source) -> StartedRun:
     """Raises InputError where it does not say what is trained."""
     line = {name.replace("-", "_") if "." in name else name: words for name, words in source.options.items()}
-    options = {**flat(source.content), **line}
+    options = {**(OF_FILES if source.content else {}), **flat(source.content), **line}
     own = Options(options, source.name)
     card = _card(own, source)
     sequence = own.count("training.max_context_length", "training.seq_len", default=SEQUENCE)
@@ -87,12 +88,8 @@ def _card(own: Options, source: Source) -> ModelCard:
     words = (configuration or "").split()
     started = next((card for card, of in CONFIGURATIONS.items() if words and of == (module, words[0])), None)
     started = started or FLAVORS.get((name or "", flavor or ""))
-    if source.model:
-        return read_card(source.model)
-    if started is None:
-        what = configuration or f"{name} {flavor}"
-        raise InputError(f"{source.name}: no card of {what}; say --model CARD")
-    return read_card(started)
+    said = configuration or " ".join(filter(None, (name, flavor)))
+    return read_card(started) if started and not source.model else source.read_card(said and f"no card of {said}")
 
 
 def _chunks(own: Options, schedule: str, blocks: int, pipeline: int) -> int:
@@ -132,14 +129,3 @@ def _recomputation(own: Options) -> str:
         own.text("activation_checkpoint.selective_ac_option")
         return again
     return own.named("activation_checkpoint.selective_ac_option", {"op": "op", "1": "full"}) or "op"
-
-
-def flat(content: Mapping[str, Any], before: str = "") -> dict[str, tuple[str, ...]]:
-    """Of a file, by the path of each name, what is neither null nor an empty list."""
-    named: dict[str, tuple[str, ...]] = {}
-    for name, value in content.items():
-        if isinstance(value, dict):
-            named |= flat(value, f"{before}{name}.")
-        elif value not in (None, []):
-            named[before + name] = (str(value).lower() if isinstance(value, bool) else str(value),)
-    return named
