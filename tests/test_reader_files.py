@@ -198,3 +198,18 @@ def test_nanotrons_precision_and_window(tmp_path: Path) -> None:
     model = {"dtype": "float32", "model_config": {**NETWORK, "sliding_window_size": 4096}}
     run = started({**NANOTRON, "model": model}, tmp_path, devices=None)
     assert (run.unread, run.precision, run.card.window) == (("model.dtype float32",), "fp32", 4096)
+
+
+def test_accelerates_file_is_opened_where_its_line_names_it(tmp_path: Path) -> None:
+    """What the line says counts before the file, and Trainer's options say the micro-batch."""
+    path = tmp_path / "fsdp.yaml"
+    path.write_text(json.dumps({**fsdp(sharding_strategy="SHARD_GRAD_OP"), "num_processes": 8, "num_machines": 1}))
+    line = f"accelerate launch --config_file {path} {{}} train.py --per_device_train_batch_size 4"
+    trained = "--gradient_accumulation_steps 2 --gradient_checkpointing True"
+    run = read_configuration(f"{line.format('--mixed_precision bf16')} {trained}", None, "gpt2")
+    expected = TrainingGrid(data=8, zero_stage=2, microbatch=4, accumulation=2, recomputation="full")
+    assert (run.grid, run.precision, run.unread) == (expected, "bf16", ())
+    wider = read_configuration(line.format("--num_machines 2 --num_processes 16"), None, "gpt2")
+    assert wider.grid == TrainingGrid(data=16, zero_stage=2, microbatch=4)
+    with pytest.raises(OSError, match=r"other\.yaml"):
+        read_configuration(f"accelerate launch --config_file {tmp_path / 'other.yaml'} train.py", None, "gpt2")

@@ -238,7 +238,10 @@ def _toml(text: str) -> Any:
 
 
 def _of_command(text: str, name: str) -> Source:
-    """The last command of a script that starts a Python program; what Slurm is told says the devices, too."""
+    """The last command of a script that starts a Python program; what Slurm is told says the devices, too.
+
+    The file of accelerate's own that it names is opened. Raises InputError, OSError.
+    """
     try:
         lines = commands(text)
     except ValueError as error:
@@ -263,8 +266,11 @@ def _of_command(text: str, name: str) -> Source:
     together = _number(own, "num-processes")
     if together and not processes:
         processes = together // (nodes or 1)
+    file = own.text("config-file") if starter and starter[1] == "accelerate" else None
+    said = own.text("mixed-precision")
+    content = {**_content(Path(file)), **({"mixed_precision": said} if said else {})} if file else {}
     return Source(
-        name=name, script=script, options=_options(words[at + 1 :]), processes=processes,
+        name=name, script=script, options=_options(words[at + 1 :]), processes=processes, content=content,
         nodes=nodes or (1 if processes else None),
     )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""Hugging Face accelerate's YAML, beside which --model says what is trained."""
+"""Hugging Face accelerate's YAML, beside which --model says what is trained and Trainer's options how much of it at a
+time."""
 
 from __future__ import annotations
 
@@ -19,6 +20,9 @@ STRATEGIES = {
 """ZeRO stage of FSDP's, in the order of their numbers, and whether the devices of a node share, nodes being copies."""
 ALIASES = {**dict(zip("12345", STRATEGIES, strict=True)), "TRUE": "FULL_SHARD", "FALSE": "SHARD_GRAD_OP"}
 """Numbers, and what FSDP 2 says of resharding after the forward pass."""
+MICROBATCH = "per_device_train_batch_size"
+CHECKPOINTS = ("gradient_checkpointing", "fsdp_config.fsdp_activation_checkpointing")
+"""Of Trainer's line, or of the file."""
 CHANGES = re.compile(
     r"^(distributed_type|dynamo_config\.dynamo_backend|parallelism_config|fsdp_config\.fsdp_offload_params|"
     r"megatron_lm_config\.megatron_lm_(?!gradient_clipping))"
@@ -30,10 +34,12 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source) -> StartedRun:
-    """Raises InputError without a model. The micro-batch is not in the file: one sequence is taken."""
-    own = Options({name: words for name, words in flat(source.content).items() if words != ("auto",)}, source.name)
+    """Raises InputError without a model. The file has no micro-batch: where no line says it, one sequence is taken."""
+    line = {name.replace("-", "_"): tuple(map(str.lower, words)) for name, words in source.options.items()}
+    said = {name: words for name, words in flat(source.content).items() if words != ("auto",)}
+    own = Options({**said, **line}, source.name)
     processes, machines = own.count("num_processes", default=0), own.count("num_machines", default=0) or 1
-    if processes:
+    if processes and not source.processes:
         require(processes % machines == 0, "num_processes", processes, f"{machines} machines have as many each")
         source = replace(source, nodes=machines, processes=processes // machines)
     of = own.named("distributed_type", TYPES) or ("FSDP" if "distributed_type" not in source.content else "")
@@ -48,7 +54,7 @@ def read(source: Source) -> StartedRun:
     return StartedRun(
         runtime="fsdp2" if overlaps else "megatron", card=source.read_card(), grid=grid, overlaps_sums=overlaps,
         overlaps_gathers=overlaps, precision={"no": "fp32", "false": "fp32"}.get(precision, precision),
-        unread=(*_left(own), "micro-batch: one sequence is taken"),
+        unread=(*_left(own), *(() if own.text(MICROBATCH) else ("micro-batch: one sequence is taken",))),
     )  # fmt: skip
 
 
@@ -66,7 +72,7 @@ def _torch(own: Options, source: Source, again: int, *, shards: bool) -> Trainin
         own.text(f"{name}cp_comm_strategy")
     grid = grid_of(
         source, tensor=tensor, context=context, sequence_parallel=tensor == 1, accumulation=again,
-        recomputation="full" if own.has("fsdp_config.fsdp_activation_checkpointing") else "none",
+        microbatch=own.count(MICROBATCH, default=1), recomputation="full" if own.has(*CHECKPOINTS) else "none",
     )  # fmt: skip
     spread = any(sizes)
     rule = f"it and dp_shard_size {shard} multiply to the {grid.data} replicas of {source.world} devices"
@@ -100,7 +106,7 @@ def _megatron(own: Options, source: Source, again: int) -> TrainingGrid:
     tensor = own.count(f"{name}tp_degree", default=1)
     return grid_of(
         source, tensor=tensor, pipeline=own.count(f"{name}pp_degree", default=1),
-        accumulation=own.count(f"{name}num_micro_batches", default=again),
+        accumulation=own.count(f"{name}num_micro_batches", default=again), microbatch=own.count(MICROBATCH, default=1),
         sequence_parallel=own.has(f"{name}sequence_parallelism") or tensor == 1,
         recomputation="selective" if own.has(f"{name}recompute_activations") else "none",
         zero_stage=int(own.has(f"{name}use_distributed_optimizer")),
