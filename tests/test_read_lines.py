@@ -48,6 +48,7 @@ def test_devices_of_lines_as_people_write_them(line: str, devices: int) -> None:
     ("line", "message"),
     [
         (f"torchrun --nnodes 2:4 --nproc-per-node 8 {OWN}", "nnodes is 2:4, a range"),
+        (f"{START} --micro-batch-size $OTHERS", "micro-batch-size is missing: it is a whole number"),
         (f"{START} --micro-batch-size _", "micro-batch-size is _: it is a whole number"),
         (f"{START} --micro-batch-size $((2**3))", "micro-batch-size is $((2**3)): it is a whole number"),
         (f"{START} --micro-batch-size $((1/0))", "micro-batch-size is $((1/0)): it is a whole number"),
@@ -89,3 +90,28 @@ def test_a_file_without_a_model_says_how_each_command_takes_it(tmp_path: Path) -
     path.write_text(json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}}))
     with pytest.raises(InputError, match="simulate CARD, compare CARD or check --model CARD"):
         read_configuration(None, str(path), devices=8)
+
+
+MORE = "--micro-batch-size"
+
+
+@pytest.mark.parametrize(
+    ("lines", "microbatch"),
+    [
+        (f"A=(\n  {MORE} 2  # (of 4)\n  # {MORE} 3\n)\n{START} ${{A[@]}}", 2),
+        (f'A=({MORE} 2)\nA+=({MORE} 4)\n{START} "${{A[@]}}"', 4),
+        (f'A=(\n  "{MORE} $((2 * 4))"\n  --moe-layer-freq "([0]*1+[1]*1)"\n)\n{START} ${{A[@]}}', 8),
+        (f'A="{MORE} 2"\nA+=" --fp16"\n{START} $A', 2),
+        (f"{START} {MORE} ${{1:-4}}", 4),
+        (f"{START} --wandb-exp-name 'run #3' {MORE} 4", 4),
+        (f'D=fp8\nA=2\nif [[ "$D" == "fp8" ]]; then\n  A=4\nelse\n  A=8\nfi\n{START} {MORE} $A', 4),
+        (f'D=bf\nif [ $D = "f8" ]; then A=4\nelif [ -z "$W" ] && [ 3 -gt 2 ]; then\nA=2\nelse A=8; fi\n{START} {MORE} $A',
+         2),
+        (f"A=2; B=4; C=8\n{START} {MORE} $B", 4),
+        (f'if [[ "$N" != "1" || -n "$N" ]]; then\n  {START} {MORE} 4\nelse\n  {START} {MORE} 8\nfi', 4),
+        (f'if [ "$#" -lt 2 ]; then\n  A=4\nelse\n  A=8\nfi\n{START} {MORE} $A', 8),  # nobody knows: the last one
+    ],
+)  # fmt: skip
+def test_scripts_are_read_as_a_shell_does(lines: str, microbatch: int) -> None:
+    """Comments, arrays that are added to, elements of two words, defaults of arguments, and choices."""
+    assert read_configuration(lines, None).grid.microbatch == microbatch

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simulator.errors import InputError
+from simulator.language_models.card_files import read_card
+from simulator.language_models.training_grid import TrainingGrid
 from simulator.readers import StartedRun, read_configuration
 
 NETWORK = (
@@ -163,3 +166,23 @@ def test_names_of_megatrons_files(said: str, gated: bool, ffn: int, tmp_path: Pa
     assert (card.gated, card.ffn, card.biases, card.experts) == (gated, ffn, False, 8)
     assert (card.dense_layers, card.kv_heads, started.grid.recomputation) == (1, 8, "core_attn+mlp")
     assert not started.unread
+
+
+def test_a_file_of_nemo_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "gpt.yaml"
+    path.write_text(
+        "trainer: {devices: 8, num_nodes: 4, precision: bf16}\nmodel:\n  num_layers: 80\n  hidden_size: 8192\n"
+        "  ffn_hidden_size: 28672\n  num_attention_heads: 64\n  num_query_groups: 8\n  encoder_seq_length: 8192\n"
+        "  tensor_model_parallel_size: 4\n  pipeline_model_parallel_size: 4\n  sequence_parallel: true\n"
+        "  virtual_pipeline_model_parallel_size: 5\n  activation: fast-swiglu\n  normalization: rmsnorm\n"
+        "  bias: false\n"
+        "  position_embedding_type: rope\n  share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n"
+        "  optim: {name: distributed_fused_adam, overlap_grad_sync: true, grad_sync_dtype: bf16}\n"
+        "  tokenizer: {library: huggingface}\n"
+    )
+    started = read_configuration(None, str(path))
+    card = replace(read_card("llama3-70b"), vocabulary=50257)
+    assert started.card.parameters == card.parameters and started.card.flops_per_token == card.flops_per_token
+    assert started.grid == TrainingGrid(data=2, tensor=4, pipeline=4, chunks=5, zero_stage=1)
+    assert (started.precision, started.gradient_dtype) == ("bf16", "bfloat16")
+    assert started.unread == ("tokenizer huggingface: a vocabulary of 50,257 is taken; --vocab-size says it",)

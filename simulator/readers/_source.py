@@ -129,12 +129,13 @@ class Options:
         return meant
 
     def count(self, *names: str, default: int | None = None) -> int:
-        """A whole number, 1 or more, or from a default below on. Raises InputError where there is none and no default.
+        """A whole number, 1 or more, or from a default below on, which counts where none of the names is there. Raises
+        InputError where there is none.
 
         Less layers than elsewhere may be 0 less.
         """
         text = self.text(*names)
-        if text is None and default is not None:
+        if text is None and default is not None and not any(name in self._options for name in names):
             return default
         if text is None or not re.fullmatch(r"-?[0-9][0-9_]{0,30}", text):
             raise InputError(f"{self._where}: {names[0]} is {text or 'missing'}: it is a whole number")

@@ -33,8 +33,17 @@ RECIPES: dict[str, tuple[str, ...]] = {"overlap-grad-reduce": (), "overlap-param
 for it, and drops out 0.1 unless it says otherwise."""
 UNEVEN = re.compile(r"pipeline-model-parallel-layout|num-layers-in-|decoder-(first|last)|account-for|hybrid-")
 """Arguments with which stages may have unequally many blocks."""
-OF_FILES = {"--add-bias-linear"}
-"""Names of its configuration classes that are no arguments."""
+OF_FILES = {
+    f"--{name}" for name in ("add-bias-linear", "devices", "num-nodes", "precision", "activation-func", "mcore-gpt",
+                             "share-embeddings-and-output-weights", "name", "library")
+}  # fmt: skip
+"""Names of its configuration classes, and of NeMo's files, that are no arguments."""
+OF_NEMO = {
+    "overlap-grad-sync": "overlap-grad-reduce", "overlap-param-sync": "overlap-param-gather", "bias": "add-bias-linear",
+    "virtual-pipeline-model-parallel-size": "num-virtual-stages-per-pipeline-rank", "activation": "activation-func",
+    "grad-sync-dtype": "main-grads-dtype",
+}  # fmt: skip
+"""Names in its files of what Megatron-LM calls otherwise."""
 ATTENTION = {"unfused": SCORES, "local": SCORES}
 """Kernels by --attention-backend and --transformer-impl, where these are no fused ones."""
 FP8 = {"delayed": "fp8", "tensorwise": "fp8", "blockwise": "fp8-block", "mxfp8": "mxfp8"}
@@ -49,17 +58,19 @@ TOKENIZERS = {
 
 def recognises(source: Source) -> bool:
     named = any(script in source.script for script in SCRIPTS)
-    return named or "num-layers" in source.options or "num_layers" in _flat(source.content)
+    return named or "num-layers" in source.options or "num-layers" in _flat(source.content)
 
 
 def read(source: Source) -> StartedRun:
     """Raises InputError where an argument is missing or none of Megatron-LM's."""
     options = dict(source.options) or {
-        name.replace("_", "-"): () if value is True else ("false",) if value is False else _words(value)
+        OF_NEMO.get(name, name): () if value is True else ("false",) if value is False else _words(value)
         for name, value in _flat(source.content).items()
         if value is not None
     }
     own = Options(options if source.options else RECIPES | options, source.name)
+    if not source.options and not source.devices and own.text("devices"):
+        source = replace(source, processes=own.count("devices"), nodes=own.count("num-nodes", default=1))
     card = _card(own, source)
     tensor, pipeline, context, expert = (
         own.count(f"{kind}-parallel-size", default=1)
@@ -83,7 +94,8 @@ def read(source: Source) -> StartedRun:
     require(grid.replicas % groups == 0, "num-distributed-optimizer-instances", groups, rule)
     if groups > 1:
         grid = replace(grid, shard_group=grid.replicas // groups)
-    precision = "bf16" if own.has("bf16") else "fp16" if own.has("fp16") else "fp32"
+    said = own.text("precision") or ""
+    precision = "bf16" if own.has("bf16") or said.startswith("bf16") else "fp16" if own.has("fp16") else "fp32"
     gradient_dtype = _gradient_dtype(own, precision)
     recipe = own.named("fp8-recipe", FP8) or FP8["delayed"]
     precision = recipe if own.has("fp8-format", "fp8") else precision
@@ -98,8 +110,8 @@ def read(source: Source) -> StartedRun:
     return StartedRun(
         runtime="megatron", card=card, grid=grid, precision=precision, attention=attention, overlaps=overlaps,
         gradient_dtype=gradient_dtype,
-        overlaps_sums=sums, overlaps_gathers=gathers, unread=own.left(CHANGES) + partly + _foreign(options),
-        options=options,
+        overlaps_sums=sums, overlaps_gathers=gathers, options=options,
+        unread=own.left(CHANGES) + partly + _vocabulary(own)[1] + _foreign(options),
     )  # fmt: skip
 
 
@@ -113,10 +125,10 @@ def _gradient_dtype(own: Options, precision: str) -> str:
 
 
 def _flat(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A YAML file's arguments, which may stand in sections."""
+    """A YAML file's arguments with hyphens, which may stand in sections."""
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+        flat |= _flat(value) if isinstance(value, dict) else {name.replace("_", "-"): value}
     return flat
 
 
@@ -136,7 +148,7 @@ def _card(own: Options, source: Source) -> ModelCard:
         if own.count("num-layers", default=named.layers) != named.layers:
             raise InputError(f"{source.name}: num-layers is not that of {named.name}, {named.layers}")
     hidden, heads = own.count("hidden-size"), own.count("num-attention-heads")
-    swiglu = own.has("swiglu") or own.text("activation-func") == "swiglu"
+    swiglu = own.has("swiglu") or own.text("activation-func") in ("swiglu", "fast-swiglu")
     wide = own.count("ffn-hidden-size", default=int(4 * hidden * 2 / 3 / 64) * 64 if swiglu else 4 * hidden)
     experts = own.count("num-experts", "num-moe-experts", default=0)
     layers, sequence = own.count("num-layers"), own.count("seq-length", "encoder-seq-length")
@@ -145,6 +157,8 @@ def _card(own: Options, source: Source) -> ModelCard:
     rotary = own.has("use-rotary-position-embeddings") or embedding not in (None, "learned_absolute")
     positions = own.count("max-position-embeddings", default=sequence)
     normed = own.has("qk-layernorm") and not latent
+    tied = not own.has("untie-embeddings-and-output-weights")
+    tied = tied and own.text("share-embeddings-and-output-weights") != "false"
     grouped = own.has("group-query-attention") or (not source.options and own.has("num-query-groups"))
     groups = own.count("num-query-groups", default=1) if grouped else None
     dropout = bool(re.search("[1-9]", own.text("hidden-dropout") or ("0.1" if source.options else "0")))
@@ -155,14 +169,15 @@ def _card(own: Options, source: Source) -> ModelCard:
         name=f"the model of {source.name}", layers=layers, hidden=hidden, heads=heads, sequence=sequence,
         ffn=own.count("moe-ffn-hidden-size", default=wide) if experts else wide, latent=latent,
         gated=swiglu or own.has("gated-linear-unit"),
-        vocabulary=_vocabulary(own), kv_heads=groups, head_width=own.count("kv-channels", default=0) or None,
+        vocabulary=_vocabulary(own)[0], kv_heads=groups, head_width=own.count("kv-channels", default=0) or None,
         experts=experts,
         experts_per_token=own.count("moe-router-topk", default=2) if experts else 0,
         expert_groups=own.count("moe-router-num-groups", default=1) if experts else 1,
         groups_per_token=own.count("moe-router-group-topk", default=1) if experts else 1,
         shared_ffn=own.count("moe-shared-expert-intermediate-size", default=0), dense_layers=dense,
-        dense_ffn=wide if dense else 0, tied_embeddings=not own.has("untie-embeddings-and-output-weights"),
-        norm_vectors=1 if own.text("normalization") == "RMSNorm" else 2, query_key_norm="head" if normed else "",
+        dense_ffn=wide if dense else 0, tied_embeddings=tied,
+        norm_vectors=1 if (own.text("normalization") or "").lower() == "rmsnorm" else 2,
+        query_key_norm="head" if normed else "",
         biases=not own.has("disable-bias-linear") and own.text("add-bias-linear") != "false",
         qkv_biases=own.has("add-qkv-bias"),
         positions=0 if rotary else positions, dropout=dropout, source=f"arguments of {source.name}",
@@ -177,16 +192,18 @@ def _latent(own: Options) -> LatentAttention:
     )  # fmt: skip
 
 
-def _vocabulary(own: Options) -> int:
-    """As it is said, or by the tokenizer."""
+def _vocabulary(own: Options) -> tuple[int, tuple[str, ...]]:
+    """As it is said, or by the tokenizer; and which tokenizer is not known."""
     named, kind = own.text("tokenizer-model", "tokenizer-name-or-path"), own.text("tokenizer-type")
     known = own.count("vocab-size", "padded-vocab-size", default=0) or TOKENIZERS.get(kind or "", 0)
     if known:
-        return known
+        return known, ()
     try:
-        return read_card(named or "").vocabulary
+        return read_card(named or "").vocabulary, ()
     except (UnknownNameError, OSError, InputError):
-        return TOKENIZERS["GPT2BPETokenizer"]
+        taken = TOKENIZERS["GPT2BPETokenizer"]
+        said = named or kind or own.text("library")
+        return taken, (f"tokenizer {said}: a vocabulary of {taken:,} is taken; --vocab-size says it",) if said else ()
 
 
 def _dense_layers(text: str | None, layers: int) -> int:
@@ -208,7 +225,7 @@ def _zero_stage(own: Options) -> int:
         return stages.get(strategy or "no_shard", 3)
     if own.has("use-torch-fsdp2"):
         return 3
-    return 1 if own.has("use-distributed-optimizer") else 0
+    return 1 if own.has("use-distributed-optimizer") or own.text("name") == "distributed_fused_adam" else 0
 
 
 def _chunks(own: Options, layers: int, pipeline: int, *, uneven: bool) -> int:

@@ -73,6 +73,8 @@ def read(source: Source) -> StartedRun:
         grid = replace(grid, chunks=_chunks(own, schedule, card.layers, pipeline), schedule="" if usual else ours)
     precision = own.named("model.converters", EIGHT_BITS) or "bf16"
     precision = "fp8" if own.has("float8.enable_float8_linear") else precision
+    if precision == "bf16":
+        own.has(*(name for name in options if name.startswith(("float8.", "mx."))))
     unread = own.left(CHANGES)
     if pipeline > 1 and schedule not in SCHEDULES.values():
         unread = (*unread, f"parallelism.pipeline_parallel_schedule {schedule}")
