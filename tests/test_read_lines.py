@@ -105,7 +105,7 @@ MORE = "--micro-batch-size"
         (f"{START} {MORE} ${{1:-4}}", 4),
         (f"{START} --wandb-exp-name 'run #3' {MORE} 4", 4),
         (f'D=fp8\nA=2\nif [[ "$D" == "fp8" ]]; then\n  A=4\nelse\n  A=8\nfi\n{START} {MORE} $A', 4),
-        (f'D=bf\nif [ $D = "f8" ]; then A=4\nelif [ -z "$W" ] && [ 3 -gt 2 ]; then\nA=2\nelse A=8; fi\n{START} {MORE} $A',
+        (f'D=b\nif [ $D = "f" ]; then A=4\nelif [ -z "$W" ] && [ 3 -gt 2 ]; then\nA=2\nelse A=8; fi\n{START} {MORE} $A',
          2),
         (f"A=2; B=4; C=8\n{START} {MORE} $B", 4),
         (f'if [[ "$N" != "1" || -n "$N" ]]; then\n  {START} {MORE} 4\nelse\n  {START} {MORE} 8\nfi', 4),

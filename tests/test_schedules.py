@@ -11,12 +11,14 @@ from test_closed_forms import chain, staged, star
 
 from benchmarks.accuracy import primus
 from benchmarks.accuracy._grids import simulated
+from partitioners import plan_of
 from simulator.cluster import Curve
 from simulator.errors import InputError, UnknownNameError
+from simulator.language_models.modelled_profile import read_profile_or_card
 from simulator.lowering.schedules import SCHEDULES, load
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.lowering.step import lower
-from simulator.plan import Plan, Sharding
+from simulator.plan import Plan, Sharding, StepSettings
 from simulator.registry import load_entry
 from simulator.run import Run, run
 from simulator.runtime import TORCH_PIPELINING
@@ -149,6 +151,17 @@ def test_a_split_backward_frees_memory_and_syncs_after_the_weight_gradient() -> 
     weights = graph.kind == Kind.WEIGHT
     assert weights.sum() == 4 and graph.allocated_bytes.sum() == pytest.approx(graph.freed_bytes.sum())
     assert done.timeline.start_s[graph.kind == Kind.UPDATE].min() >= ends[weights & (graph.device == 0)].min()
+
+
+def test_a_first_stage_that_puts_off_whole_backward_passes_holds_what_1f1b_does() -> None:
+    """Its gradients are made one layer after the other, and not for a stage at once."""
+    cluster = star(2)
+    profile, peaks = read_profile_or_card("llama3-1b", sequence=1024), []
+    for schedule in ("1f1b", "zero-bubble"):
+        step = StepSettings(batch_size=8, microbatches=8, schedule=schedule)
+        plan = plan_of("megatron", profile, cluster, step, pipeline=2)
+        peaks.append(run(profile, cluster, plan).report.devices[0].peak_memory_bytes)
+    assert peaks[1] == pytest.approx(peaks[0], rel=1e-3)
 
 
 def test_interleaving_shrinks_the_bubble_by_the_number_of_chunks() -> None:

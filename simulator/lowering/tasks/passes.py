@@ -31,20 +31,23 @@ def add_passes(builder: GraphBuilder, model: ShardedModel, cluster: Cluster, run
     forward = builder.add(
         Kind.FORWARD, len(device), seconds=seconds[0], priority=layer, allocated_bytes=saved, **columns
     )
-    weight_s = seconds[1] * weight_fractions(model, runtime)[layer]
+    fractions = weight_fractions(model, runtime)[layer]
+    weight_s = seconds[1] * fractions
+    in_weight = np.where(fractions == 1, output + working, 0.0)  # of a backward pass that is one of weights alone
     turn = 2 * len(sizes) - 1 - layer
     backward = builder.add(
         Kind.BACKWARD,
         len(device),
         seconds=seconds[1] - weight_s,
         priority=turn,
-        allocated_bytes=output + working,
+        allocated_bytes=output + working - in_weight,
         **columns,
     )
     builder.depend(backward, forward)
     last = backward.copy()
     if split := np.flatnonzero(weight_s > 0).tolist():
         columns = {"device": device[split], "layer": layer[split], "shard": shard[split], "priority": turn[split]}
+        columns["allocated_bytes"] = in_weight[split]
         last[split] = builder.add(Kind.WEIGHT, len(split), seconds=weight_s[split], **columns)
         builder.depend(last[split], backward[split])
     freed_bytes = builder.column("freed_bytes")
