@@ -25,7 +25,9 @@ class Communication:
 
     total: float
     forward: float
+    """Of activations, also of those that are received again for backward passes."""
     backward: float
+    """Of their gradients."""
     synchronisation: float
     parameters: float = 0.0
     devices: int
