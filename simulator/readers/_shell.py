@@ -31,7 +31,8 @@ def commands(text: str) -> list[list[str]]:
     Raises ValueError where a quotation does not end.
     """
     lines: list[list[str]] = [[]]
-    words = iter(shlex.split(re.sub(r"\n(?!\s*-)", "\n;\n", _expanded(text)), comments=True))
+    full = re.sub(r"\n\s*\n", "\n", _expanded(text))  # without empty lines, over which the next search would go again
+    words = iter(shlex.split(re.sub(r"\n(?!\s*-)", "\n;\n", full), comments=True))
     for word in words:
         if re.fullmatch(r"[|&;]+", word):
             lines.append([])
@@ -65,20 +66,20 @@ def _expanded(text: str) -> str:
         return re.sub(r"\$\(\((.{0,200}?)\)\)(?!\))", calculated, part)
 
     lines, position = [], 0
-    choices: list[tuple[bool, bool]] = []  # whether what stands here runs, and whether what comes otherwise cannot
+    choices = [(True, True)]  # whether what stands here runs, and whether what comes otherwise cannot
     for match in [*STATEMENT.finditer(text), None]:
-        runs = all(chosen for chosen, _ in choices)
+        runs = choices[-1][0]
         lines.append(text[position : match.start() if match else None] if runs else "")
         if match is None:
             break
         position = match.end()
-        if match["choice"] == "if" or (match["choice"] and choices):
+        if match["choice"] == "if" or (match["choice"] and len(choices) > 1):
             over = match["choice"] == "elif" and choices.pop()[1]
             holds = not over and _holds(put_in(match["condition"]))
-            choices.append((holds is not False, over or holds is True))
-        elif match["end"] and choices:
+            choices.append((choices[-1][0] and holds is not False, over or holds is True))
+        elif match["end"] and len(choices) > 1:
             over = choices.pop()[1]
-            choices += [(not over, True)] * (match["end"] == "else")
+            choices += [(choices[-1][0] and not over, True)] * (match["end"] == "else")
         elif match["name"] and runs:
             said = next(match[name] for name in ("array", "quoted", "plain", "word") if match[name] is not None)
             before = values.get(match["name"], "") + " " * (match["array"] is not None) if match["more"] else ""
