@@ -299,3 +299,25 @@ def test_damaged_files_end_in_one_line(text: str, tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(InputError):
             read_configuration(None, str(path))
+
+
+def test_further_tokens_have_blocks_of_their_own_on_the_last_stage() -> None:
+    """DeepSeek-V3's 61 blocks and one more, in one group, in equal stages, and in a layout."""
+    card = replace(read_card("deepseek-v3"), layers=62, next_tokens=1)
+    line = launch_command("megatron", card, TrainingGrid(data=8, expert=8)).partition("\n")[2].replace("\\\n", " ")
+    assert "--num-layers 61" in line and "--mtp-num-layers 1" in line and "layout" not in line
+    assert counted(read_configuration(line, None).card) == counted(card)
+    for layout, said in (("30,32", "Et*30|t*31mL"), ("Et*30|t*32L", "Et*30|t*31mL"), ("", "Et*31|t*30mL")):
+        grid = TrainingGrid(data=4, expert=4, pipeline=2, accumulation=2, layout=layout)
+        line = launch_command("megatron", card, grid).partition("\n")[2].replace("\\\n", " ")
+        assert f'--pipeline-model-parallel-layout "{said}"' in line
+        read = read_configuration(line, None)
+        assert counted(read.card) == counted(card) and read.grid.layout == ("30,32" if layout else "31,31")
+    shorter = line.partition("--pipeline-model-parallel-layout")[0].replace("61", "60").replace("*58", "*57")
+    assert read_configuration(shorter, None).grid.layout == "30,31"
+
+
+def test_fused_experts_are_those_of_the_option() -> None:
+    line = launch_command("megatron", read_card("qwen3-30b-a3b"), TrainingGrid(data=8, expert=8)).partition("\n")[2]
+    fused = line.replace("\\\n", " ") + " --use-transformer-engine-op-fuser"
+    assert [read_configuration(text, None).fused_experts for text in (fused, line)] == [True, False]

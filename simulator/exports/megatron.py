@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.errors import InputError, require
@@ -163,7 +164,7 @@ def _experts(launch: Launch) -> Iterator[str]:
     if card.shared_ffn:
         yield f"--moe-shared-expert-intermediate-size {card.shared_ffn}"
     if card.dense_layers:
-        routed = card.layers - card.dense_layers
+        routed = card.layers - card.next_tokens - card.dense_layers
         yield f'--moe-layer-freq "([0]*{card.dense_layers}+[1]*{routed})"'
 
 
@@ -198,20 +199,25 @@ def _spread(grid: TrainingGrid, *, overlaps: bool = False, sums: bool = True) ->
 
 
 def _stages(launch: Launch) -> Iterator[str]:
-    grid, blocks = launch.grid, launch.blocks
+    grid, blocks, further = launch.grid, launch.blocks, launch.card.next_tokens
+    even, more = divmod(launch.card.layers, grid.pipeline * grid.chunks)
+    equal = [even + (stage < more) for stage in range(grid.pipeline * grid.chunks)]
     if grid.layout and not grid.layout.replace(",", "").isdecimal():
-        yield f'--pipeline-model-parallel-layout "{grid.layout}"'
+        last = re.compile(r"t(?:\*(\d+))?(?=,?L)")
+        named = last.sub(lambda t: f"t*{int(t[1] or 1) - further}{'m' * further}", grid.layout, count=bool(further))
+        yield f'--pipeline-model-parallel-layout "{named if further else grid.layout}"'
     elif grid.layout:
-        yield f'--pipeline-model-parallel-layout "{layout([int(count) for count in grid.layout.split(",")])}"'
-    elif grid.chunks > 1 and len(set(blocks)) < 2:
+        yield f'--pipeline-model-parallel-layout "{layout([*map(int, grid.layout.split(","))], further)}"'
+    elif grid.chunks > 1 and len(set(blocks)) < 2 and not further:
         yield f"--num-virtual-stages-per-pipeline-rank {grid.chunks}"
     elif len(blocks) > 1 and (len(set(blocks)) > 1 or launch.card.layers % grid.pipeline):
-        yield f'--pipeline-model-parallel-layout "{layout(blocks)}"'
-    elif launch.card.layers % grid.pipeline:
-        even, more = divmod(launch.card.layers, grid.pipeline)
-        yield f'--pipeline-model-parallel-layout "{layout([even + (i < more) for i in range(grid.pipeline)])}"'
+        yield f'--pipeline-model-parallel-layout "{layout(blocks, further)}"'
+    elif launch.card.layers % grid.pipeline or (further and grid.pipeline > 1):
+        yield f'--pipeline-model-parallel-layout "{layout(equal, further)}"'
 
 
-def layout(blocks: Sequence[int]) -> str:
-    """Stages as Megatron-LM writes them: E the embedding, t a block, L the loss."""
-    return "E" + "|".join(f"t*{count}" * (count > 0) for count in blocks) + "L"
+def layout(blocks: Sequence[int], further: int = 0) -> str:
+    """Stages as Megatron-LM writes them: E the embedding, t a block, m one of the last that predict `further` tokens, L
+    the loss."""
+    counts = [*blocks[:-1], blocks[-1] - further]
+    return "E" + "|".join(f"t*{count}" * (count > 0) for count in counts) + "m" * further + "L"

@@ -41,6 +41,8 @@ class StartedRun:
     """Its kernel, as `TrainingStack.with_attention` takes it."""
     overlaps: bool = False
     """Whether products and their operands, and tokens, move as the stack nemo-h100 has it."""
+    fused_experts: bool = False
+    """See `DeviceModel`."""
     overlaps_sums: bool = True
     """Whether gradients are summed beside the backward pass, not behind it."""
     overlaps_gathers: bool = True

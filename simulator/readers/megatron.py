@@ -78,14 +78,18 @@ def read(source: Source) -> StartedRun:
     )
     text = own.text("pipeline-model-parallel-layout")
     uneven = any(UNEVEN.match(name) and words != ("false",) for name, words in options.items())
-    chunks = _chunks(own, card.layers, pipeline, uneven=uneven)
+    chunks, further = _chunks(own, card.layers, pipeline, uneven=uneven), own.count("mtp-num-layers", default=0)
     recomputation, partly = _recomputation(own, card.layers // (pipeline * chunks))
+    if further and text is None and pipeline > 1:  # their blocks are on the last stage
+        of_stage = "t" * (card.layers // pipeline // chunks)
+        text = f"E{'|'.join([of_stage] * pipeline * chunks)}{'m' * further}L"
+    card = replace(card, layers=card.layers + further, next_tokens=further)
     grid = grid_of(
         source, tensor=tensor, pipeline=pipeline, context=context, expert=expert,
         expert_tensor=own.count("expert-tensor-parallel-size", default=0), zero_stage=_zero_stage(own),
         microbatch=own.count("micro-batch-size", default=1),
         batch=own.count("global-batch-size", default=0) or None,
-        recomputation=recomputation, layout=_layout(text, card, pipeline), chunks=chunks,
+        recomputation=recomputation, layout=_layout(text and text.replace("m", "t"), card, pipeline), chunks=chunks,
         sequence_parallel=own.has("sequence-parallel") or tensor == 1,
         schedule="combined-1f1b" if own.has("overlap-moe-expert-parallel-comm") else "",
     )  # fmt: skip
@@ -109,7 +113,7 @@ def read(source: Source) -> StartedRun:
     sums, gathers = (own.has(name) or grid.zero_stage > 1 for name in RECIPES)  # FSDP moves layers as they come
     return StartedRun(
         runtime="megatron", card=card, grid=grid, precision=precision, attention=attention, overlaps=overlaps,
-        gradient_dtype=gradient_dtype,
+        gradient_dtype=gradient_dtype, fused_experts=own.has("use-transformer-engine-op-fuser"),
         overlaps_sums=sums, overlaps_gathers=gathers, options=options,
         unread=own.left(CHANGES) + partly + _vocabulary(own)[1] + _foreign(options),
     )  # fmt: skip
