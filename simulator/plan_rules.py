@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from math import prod
 from operator import le
 from typing import TYPE_CHECKING
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 BOX_AXES = ("sample", "channel", "height", "width")
 """What cuts a layer's output into disjoint boxes."""
+
+COMBINED = "combined-1f1b"
+"""The schedule that hides what experts exchange behind another micro-batch."""
 
 MOST_MICROBATCHES = 16_384
 """More make a step of millions of tasks."""
@@ -92,6 +96,15 @@ def spreads_experts(profile: Profile, plan: Plan) -> bool:
     return any(
         layer.routing and plan.placements[layer.name].degrees[BOX_AXES.index("width")] > 1 for layer in profile.layers
     )
+
+
+def may_hide_experts(profile: Profile, plan: Plan) -> bool:
+    """Whether a plan would hide what experts exchange by the schedule COMBINED, as Megatron-LM runs it: with virtual
+    stages in a pipeline, and without recomputing whole blocks."""
+    if plan.schedule not in ("sequential", "interleaved") or not spreads_experts(profile, plan):
+        return False
+    routed = {layer.name for layer in profile.layers if layer.kind == "dispatch"}
+    return routed.isdisjoint(chain.from_iterable(plan.recomputed))
 
 
 def require_effort(effort: float) -> None:

@@ -309,3 +309,14 @@ def test_shares_tell_launches_from_bubble(store: Store) -> None:
     parts = {share.name: share.ratio for share in split.total}
     assert parts["bubble"] == pytest.approx(report.bubble_ratio) and parts["host launches"] > 0
     assert sum(parts.values()) == pytest.approx(1.0)
+
+
+def test_a_mixture_is_advised_to_hide_what_its_experts_exchange(store: Store) -> None:
+    """As `simulate` says, which makes the same step of it."""
+    outcome = store.outcome(on("mixture", expert=4, batch_size=1024, microbatches=4, zero_stage=1))
+    move = next(each for each in moves(outcome) if "combined-1f1b" in each.words)
+    hidden = store.outcome(move.configuration)
+    assert outcome.report is not None and hidden.report is not None
+    assert move.words == "schedule sequential → combined-1f1b (Megatron-LM)"
+    assert hidden.report.step_s < outcome.report.step_s and not any("combined" in each.words for each in moves(hidden))
+    assert not any("combined" in each.words for each in moves(store.outcome(on("dense", microbatches=2))))

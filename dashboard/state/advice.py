@@ -18,6 +18,7 @@ from dashboard.state.store import Store
 from simulator import collectives
 from simulator.language_models.training_grid import RECOMPUTATION
 from simulator.lowering.schedules import SCHEDULES
+from simulator.plan_rules import COMBINED, may_hide_experts
 from simulator.units import format_time
 
 MOST_S = 5.0
@@ -108,6 +109,9 @@ def _of_grids(outcome: Outcome) -> Iterator[Move]:
         for degree in (set_to * 2, set_to // 2) if name in taken else ():
             if degree in offered:
                 yield Move(words=f"{name} {set_to} → {degree}", configuration=replace(now, **{name: degree}))
+    if outcome.plan and may_hide_experts(outcome.profile, outcome.plan):
+        joined = replace(now, schedule=COMBINED)
+        yield Move(words=f"schedule {outcome.plan.schedule} → {COMBINED} (Megatron-LM)", configuration=joined)
     stage = outcome.plan.states.stage if outcome.plan else now.zero_stage
     for other in (stage + 1, stage - 1) if now.strategy in SHARES_STATES else ():
         if 1 <= other <= 3:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
 from math import isqrt
 from typing import TYPE_CHECKING
 
@@ -102,7 +101,7 @@ def best_change(
 ) -> str:
     """What helps this step most: that it fits, else devices, or the resource that binds it, twice as fast; noise: that
     of the report, if any."""
-    from simulator.exports.plan_shape import COMBINED
+    from simulator.plan_rules import COMBINED, may_hide_experts
     from simulator.report.critical_path import LAUNCHES
     from simulator.run import step_report, step_seconds
     from simulator.studies.what_if import gains_of
@@ -118,7 +117,7 @@ def best_change(
             return step_report(profile, changed, plan, runtime=runtime, noise=noise).step_s
         return report.step_s if changed is cluster else step_seconds(profile, changed, plan, runtime)
 
-    if _hides_experts(profile, plan) and not noise:
+    if may_hide_experts(profile, plan) and not noise:
         joined_s = step_seconds(profile, cluster, replace(plan, schedule=COMBINED), runtime)
         if report.step_s >= LEAST_GAIN * joined_s:
             return f"--schedule {COMBINED} (Megatron-LM's) would make it {report.step_s / joined_s:.2f}x faster"
@@ -126,16 +125,6 @@ def best_change(
     if gain.speedup < LEAST_GAIN:
         return "none found: neither faster devices nor better links shorten it"
     return f"{gain.change} would make it {gain.speedup:.2f}x faster"
-
-
-def _hides_experts(profile: Profile, plan: Plan) -> bool:
-    """Whether Megatron-LM has `COMBINED` for the plan, and so hides what experts exchange."""
-    from simulator.plan_rules import spreads_experts
-
-    if plan.schedule not in ("sequential", "interleaved") or not spreads_experts(profile, plan):
-        return False
-    routed = {layer.name for layer in profile.layers if layer.kind == "dispatch"}
-    return routed.isdisjoint(chain.from_iterable(plan.recomputed))
 
 
 def fitting_change(profile: Profile, cluster: Cluster, plan: Plan, runtime: Runtime, whole: bool) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from simulator.errors import InputError, require
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import COMBINED, NAMELESS, PlanShape, grid_of, recomputed_otherwise
+from simulator.exports.plan_shape import NAMELESS, PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.model_card import ModelCard
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
+from simulator.plan_rules import COMBINED
 from simulator.workload import DTYPE_BYTES, Profile
 
 SCHEDULES = ("1f1b", "interleaved", COMBINED)

@@ -13,7 +13,7 @@ from simulator.lowering import schedules
 from simulator.lowering.exchange.shard_regions import split
 from simulator.lowering.sharded_model import ShardedModel
 from simulator.plan import Plan, Sharding
-from simulator.plan_rules import require_placed
+from simulator.plan_rules import COMBINED, require_placed
 from simulator.workload import Layer, Profile
 
 RECOMPUTATION = {
@@ -22,8 +22,6 @@ RECOMPUTATION = {
     "full": "whole blocks",
 }
 """What is recomputed, in words."""
-COMBINED = "combined-1f1b"
-"""The schedule that hides what experts exchange, which of these runtimes Megatron-LM alone has."""
 MODULES = ("core_attn", "layernorm", "mlp", "moe", "moe_act", "mla_up_proj")
 """Of Megatron-LM's `--recompute-modules`, as the strategy megatron takes them."""
 NAMELESS = ("op", "segments")

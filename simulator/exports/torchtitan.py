@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from simulator.errors import InputError, require
 from simulator.exports import pipelining
 from simulator.exports.launch import Launch
-from simulator.exports.plan_shape import COMBINED, PlanShape, grid_of, recomputed_otherwise
+from simulator.exports.plan_shape import PlanShape, grid_of, recomputed_otherwise
 from simulator.language_models.training_grid import TrainingGrid
 from simulator.plan import Plan
+from simulator.plan_rules import COMBINED
 from simulator.workload import Profile
 
 SCHEDULES = {**pipelining.SCHEDULES, "zb-v": "ZBVZeroBubble"}

@@ -12,6 +12,7 @@ from simulator.exports.launch import pinned
 from simulator.language_models.card_files import read_card
 from simulator.language_models.device_model import SCORES
 from simulator.language_models.model_card import LatentAttention, ModelCard
+from simulator.plan_rules import COMBINED
 from simulator.readers._source import DTYPES, Options, Source, StartedRun, grid_of
 
 SCRIPTS = ("pretrain_gpt", "pretrain_mamba", "pretrain_hybrid", "pretrain_bert")
@@ -91,7 +92,7 @@ def read(source: Source) -> StartedRun:
         batch=own.count("global-batch-size", default=0) or None,
         recomputation=recomputation, layout=_layout(text and text.replace("m", "t"), card, pipeline), chunks=chunks,
         sequence_parallel=own.has("sequence-parallel") or tensor == 1,
-        schedule="combined-1f1b" if own.has("overlap-moe-expert-parallel-comm") else "",
+        schedule=COMBINED if own.has("overlap-moe-expert-parallel-comm") else "",
     )  # fmt: skip
     groups = own.count("num-distributed-optimizer-instances", default=1)
     rule = f"it divides data x context, {grid.replicas}"
