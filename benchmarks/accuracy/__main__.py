@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.accuracy._bands import evidence, with_intervals
-from benchmarks.accuracy._source import Source, unpacked
+from benchmarks.accuracy._source import Source, rounded, unpacked
 from benchmarks.accuracy._steps import Figures
 from benchmarks.pages.published import table
 from simulator.files import write_text_atomic
@@ -79,7 +79,7 @@ def source(name: str) -> Source:
 
 def _predicted(name: str) -> Source:
     made: Source = import_module(f"benchmarks.accuracy.{name}").source()
-    return made
+    return replace(made, steps=[rounded(step) for step in made.steps])
 
 
 def all_sources() -> dict[str, Source]:

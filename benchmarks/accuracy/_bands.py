@@ -7,8 +7,9 @@ in 10 within
     mean of the biases +- t * sqrt(within^2 + between^2 * (1 + 1 / sources))
 
 with t the 95 % quantile of Student's distribution (the prediction interval of a random-effects model: Higgins,
-Thompson and Spiegelhalter, J. R. Statist. Soc. A 172, 2009). Biases are medians, and
-`within` is robust: half of what lies between the 5 and 95 % quantiles, over 1.645, pooled.
+Thompson and Spiegelhalter, J. R. Statist. Soc. A 172, 2009) with the degrees of freedom of that sum: few sources say
+`between`, many runs `within` (Satterthwaite, Biometrics Bulletin 2, 1946). Biases are medians, and `within` is robust:
+half of what lies between the 5 and 95 % quantiles, over 1.645, pooled.
 """
 
 from __future__ import annotations
@@ -91,10 +92,13 @@ def band(of: Residuals, others: Residuals) -> tuple[float, float]:
 
     of = of or others
     biases = [median(values) for values in of.values()]
-    within_squared = fmean(_spread(values) ** 2 for values in of.values())
-    freedom = len(biases) - 1
+    within_squared, freedom = fmean(_spread(values) ** 2 for values in of.values()), len(biases) - 1
     between_squared = (freedom * _between_squared(of) + _between_squared(others)) / (freedom + 1)
-    reach = student.ppf(0.95, freedom + OTHERS) * sqrt(within_squared + between_squared * (1 + 1 / len(biases)))
+    between_squared *= 1 + 1 / len(biases)
+    runs = max(sum(len(values) - 1 for values in of.values()), 1)
+    squares = within_squared**2 / runs + between_squared**2 / (freedom + OTHERS)
+    joint = (within_squared + between_squared) ** 2 / squares if squares else freedom + OTHERS
+    reach = student.ppf(0.95, joint) * sqrt(within_squared + between_squared)
     return exp(fmean(biases) - reach), exp(fmean(biases) + reach)
 
 

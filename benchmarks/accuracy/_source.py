@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from math import isfinite
 from textwrap import fill
 from typing import Any
@@ -123,12 +123,17 @@ def _number(value: float) -> float | None:
 PACKED_FIELDS = tuple(each.name for each in fields(PredictedStep) if each.name not in ("interval", "plain_s"))
 
 
+def rounded(step: PredictedStep) -> PredictedStep:
+    """The step as the data file has it, so that tables of both are the same."""
+    pairs = ((name, getattr(step, name)) for name in PACKED_FIELDS)
+    return replace(step, **{name: float(f"{value:.6g}") for name, value in pairs if isinstance(value, float)})
+
+
 def _packed(step: PredictedStep) -> dict[str, Any]:
     """What differs from a step that says nothing."""
-    pairs = ((name, getattr(step, name)) for name in PACKED_FIELDS)
-    rounded = {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in pairs}
-    plain = PredictedStep(name="")
-    return {name: value for name, value in rounded.items() if value == value and value != getattr(plain, name)}
+    plain, known = PredictedStep(name=""), rounded(step)
+    pairs = ((name, getattr(known, name)) for name in PACKED_FIELDS)
+    return {name: value for name, value in pairs if value == value and value != getattr(plain, name)}
 
 
 def unpacked(source: Mapping[str, Any]) -> list[PredictedStep]:
