@@ -10,9 +10,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import exp, sqrt
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pytest
 
 from benchmarks.accuracy import (
@@ -96,6 +98,14 @@ def test_bands_of_sources() -> None:
 def test_bands_widen_with_the_scatter_within_sources() -> None:
     narrow, wide = ({"a": [-x, 0.0, x], "b": [-x, 0.0, x]} for x in (0.01, 0.2))
     assert band(wide, wide)[0] < band(narrow, narrow)[0] < 1 < band(narrow, narrow)[1] < band(wide, wide)[1]
+
+
+def test_many_runs_that_scatter_alike_are_as_sure_as_a_normal_distribution() -> None:
+    """Of two sources with the same bias: what few sources leave open is nothing beside what 400 runs say."""
+    runs = [0.1 * NormalDist().inv_cdf((k + 0.5) / 200) for k in range(200)]
+    low, high = band({"a": runs, "b": runs}, {"a": runs, "b": runs})
+    spread = float(np.quantile(runs, 0.95)) / 1.645
+    assert (low, high) == pytest.approx((exp(-1.6487 * spread), exp(1.6487 * spread)))  # 95 % with 398 degrees
 
 
 def test_bands_hold_nine_in_ten_runs_of_a_further_source() -> None:
