@@ -117,7 +117,10 @@ def test_megatron_refuses_what_it_asserts(lacks: dict[str, Any]) -> None:
 
 
 def test_a_plan_without_experts_on_several_devices_has_nothing_to_hide(capsys: pytest.CaptureFixture[str]) -> None:
-    for model, option in (("llama3-8b", "tensor=2"), ("qwen3-30b-a3b", "expert=1")):
-        command = ("simulate", model, "--cluster", "dgx-h100", "--devices", "8", "--strategy", "megatron")
-        assert shardscope(*command, "--set", option, "--schedule", "combined-1f1b") == 2
+    options = ("--cluster", "dgx-h100", "--devices", "8", "--schedule", "combined-1f1b", "--strategy")
+    for model, *strategy in (
+        ("llama3-8b", "megatron", "--set", "tensor=2"), ("qwen3-30b-a3b", "megatron", "--set", "expert=1"),
+        ("vgg16_v100", "pipeline"),
+    ):  # fmt: skip
+        assert shardscope("simulate", model, *options, *strategy) == 2
         assert "it hides what experts on several devices exchange, and the plan has none" in capsys.readouterr().err

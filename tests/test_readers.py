@@ -321,3 +321,15 @@ def test_fused_experts_are_those_of_the_option() -> None:
     line = launch_command("megatron", read_card("qwen3-30b-a3b"), TrainingGrid(data=8, expert=8)).partition("\n")[2]
     fused = line.replace("\\\n", " ") + " --use-transformer-engine-op-fuser"
     assert [read_configuration(text, None).fused_experts for text in (fused, line)] == [True, False]
+
+
+def test_further_tokens_are_on_the_last_stage() -> None:
+    card = replace(read_card("llama3-8b"), layers=5, next_tokens=2)
+    with pytest.raises(InputError, match="next_tokens is 2: their blocks are on the last stage, which has 1"):
+        launch_command("megatron", card, TrainingGrid(pipeline=2, accumulation=2, layout="4,1"))
+    line = launch_command(
+        "megatron", replace(card, next_tokens=1), TrainingGrid(pipeline=2, accumulation=2, layout="Et*4|tL")
+    )
+    assert '--pipeline-model-parallel-layout "Et*4|mL"' in line
+    with pytest.raises(InputError, match="next_tokens is 5: it is less than the blocks"):
+        replace(card, next_tokens=5)

@@ -207,3 +207,18 @@ def test_the_lines_that_are_read_first_fit() -> None:
     verdict = _run_verdict.verdict_of(run, RunLog(kind="step_s", speeds=(1.1 * run.simulated.step_s,)))
     assert verdict.word == _run_verdict.AS_EXPECTED and re.search(r"1\.10 times the", verdict.lines[0])
     assert replace(verdict, causes=("x",)).lines[1] == "x"
+
+
+@pytest.mark.parametrize(
+    ("stack", "option", "fused"),
+    [
+        ("nemo-h100", "", False),
+        ("nemo-h100", " --use-transformer-engine-op-fuser", True),
+        ("nemo-fused-h100", "", True),
+    ],
+)
+def test_a_named_stack_keeps_its_experts_and_the_option_fuses_them(stack: str, option: str, fused: bool) -> None:
+    line = "torchrun --nproc-per-node 8 " + TRAINED.partition("--nproc-per-node 8 ")[2]
+    experts = " --num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 1024" + option
+    arguments = ["check", "--cluster", "dgx-h100", "--launch", line + experts, "--stack", stack]
+    assert _started_run.planned(cli.parse(arguments)).stack.device.fused_experts == fused

@@ -81,12 +81,12 @@ def check_schedule(args: argparse.Namespace, profile: Profile, plan: Plan) -> No
     from simulator.lowering.schedules import load
     from simulator.plan_rules import spreads_experts
 
-    if not args.schedule or args.schedule == "dataflow" or _is_judged(plan.strategy):
+    if not args.schedule or args.schedule == "dataflow":
         return
     if load(args.schedule).joins_passes:
         rule = "it hides what experts on several devices exchange, and the plan has none; leave it out"
         require(spreads_experts(profile, plan), "schedule", repr(args.schedule), rule)
-    elif len({sharding.device_set for sharding in plan.distinct_placements}) == 1:
+    elif not _is_judged(plan.strategy) and len({each.device_set for each in plan.distinct_placements}) == 1:
         raise InputError(
             f"schedule is {args.schedule!r}: all layers of this plan are on the same devices; leave it out"
         )

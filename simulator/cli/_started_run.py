@@ -96,7 +96,8 @@ def planned_run(started: StartedRun, args: argparse.Namespace) -> PlannedRun:
     stack = stack_for(cluster, read_stack(named) if named else None)
     stack = stack.with_precision(started.precision if CASTS.get(started.precision) else None)
     stack = stack.with_attention(started.attention)
-    stack = replace(stack, device=replace(stack.device, fused_experts=started.fused_experts))
+    if started.fused_experts:
+        stack = replace(stack, device=replace(stack.device, fused_experts=True))
     stack = replace(stack, gradient_dtype=started.gradient_dtype or stack.gradient_dtype)
     measured = catalogue.read_runtime(args.cluster)
     stack = stack if measured == IDEAL else replace(stack, runtime=measured)

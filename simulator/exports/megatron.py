@@ -204,8 +204,7 @@ def _stages(launch: Launch) -> Iterator[str]:
     even, more = divmod(launch.card.layers, grid.pipeline * grid.chunks)
     equal = [even + (stage < more) for stage in range(grid.pipeline * grid.chunks)]
     if grid.layout and not grid.layout.replace(",", "").isdecimal():
-        last = re.compile(r"t(?:\*(\d+))?(?=,?L)")
-        named = last.sub(lambda t: f"t*{int(t[1] or 1) - further}{'m' * further}", grid.layout, count=bool(further))
+        named = re.sub(r"t(?:\*(\d+))?(?=,?L)", lambda last: _blocks(int(last[1] or 1), further), grid.layout)
         yield f'--pipeline-model-parallel-layout "{named if further else grid.layout}"'
     elif grid.layout:
         yield f'--pipeline-model-parallel-layout "{layout([*map(int, grid.layout.split(","))], further)}"'
@@ -220,5 +219,10 @@ def _stages(launch: Launch) -> Iterator[str]:
 def layout(blocks: Sequence[int], further: int = 0) -> str:
     """Stages as Megatron-LM writes them: E the embedding, t a block, m one of the last that predict `further` tokens, L
     the loss."""
-    counts = [*blocks[:-1], blocks[-1] - further]
-    return "E" + "|".join(f"t*{count}" * (count > 0) for count in counts) + "m" * further + "L"
+    return "E" + "|".join([*map(_blocks, blocks[:-1]), _blocks(blocks[-1], further)]) + "L"
+
+
+def _blocks(count: int, further: int = 0) -> str:
+    """A stage of so many. Raises InputError where it has fewer than predict further tokens, which the last all has."""
+    require(count >= further, "next_tokens", further, f"their blocks are on the last stage, which has {count}")
+    return f"t*{count - further}" * (count > further) + "m" * further

@@ -130,6 +130,8 @@ class ModelCard:
         rule = "it is less than the blocks, counts in a mixture alone, and dense_ffn says how wide they are"
         dense = 0 < self.dense_layers < self.layers and self.experts > 0 and self.dense_ffn > 0
         require(dense or not self.dense_layers, "dense_layers", self.dense_layers, rule)
+        rule = "it is less than the blocks, the last of which predict them"
+        require(self.next_tokens < self.layers, "next_tokens", self.next_tokens, rule)
 
     @property
     def key_heads(self) -> int:

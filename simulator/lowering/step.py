@@ -188,9 +188,10 @@ def _add_order(
             lengths = np.array([len(tasks) for tasks in first])[which]
             tasks = np.concatenate([first[number] for number in which]) + np.repeat(starts[microbatch], lengths)
             by_pass = np.split(tasks, np.cumsum(lengths)[:-1]) if apart or joined else []
-            kinds = [distinct[number][0] for number in which]
-            row = np.concatenate(list(_joined(kinds, by_pass, of_experts))) if joined else tasks
-            builder.depend(row[1:], row[:-1])
+            if joined:
+                kinds = [distinct[number][0] for number in which]
+                tasks = np.concatenate(list(_joined(kinds, by_pass, of_experts)))
+            builder.depend(tasks[1:], tasks[:-1])
             if apart:
                 orders.append([own for own in by_pass if len(own)])
     return orders

@@ -5,8 +5,8 @@ leaves a device partly idle. Measured profiles show that the excess is a *fixed 
 seconds whatever part is taken: a fraction f of a layer that takes t takes f t + (1 - f) c, with c at most t. From layer
 to layer c grows slower than t, as a power of it. A FixedCost holds that power by class of device, direction and family
 of layers, and between which multiples of it nine tenths of the measurements lie. `python -m
-benchmarks.library.typical_scaling` makes typical_scaling.json;
-docs/profiles.md says how well it predicts networks that it was not made of.
+benchmarks.library.typical_scaling` makes typical_scaling.json; docs/profiles.md
+says how well it predicts networks that it was not made of.
 """
 
 from __future__ import annotations

@@ -18,11 +18,8 @@ def combined_1f1b(devices: int, device: int, microbatches: int, chunks: int) -> 
     backward a   y   x   y   x   y
     forward 1      y   x   y   x   y
     """
-    return (
-        interleaved(devices, device, microbatches, chunks)
-        if chunks > 1
-        else one_forward_one_backward(devices, device, microbatches)
-    )
+    order = interleaved if chunks > 1 else one_forward_one_backward
+    return order(devices, device, microbatches, chunks)
 
 
 SCHEDULE = Schedule(name="combined-1f1b", order=combined_1f1b, several_stages=True, joins_passes=True)
