@@ -125,8 +125,9 @@ PACKED_FIELDS = tuple(each.name for each in fields(PredictedStep) if each.name n
 
 def rounded(step: PredictedStep) -> PredictedStep:
     """The step as the data file has it, so that tables of both are the same."""
-    said: dict[str, Any] = {name: getattr(step, name) for name in PACKED_FIELDS}
-    return replace(step, **{name: float(f"{value:.6g}") for name, value in said.items() if isinstance(value, float)})
+    said = ((name, getattr(step, name)) for name in PACKED_FIELDS)
+    numbers: dict[str, Any] = {name: float(f"{value:.6g}") for name, value in said if isinstance(value, float)}
+    return replace(step, **numbers)
 
 
 def _packed(step: PredictedStep) -> dict[str, Any]:
