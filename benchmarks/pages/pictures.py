@@ -52,6 +52,7 @@ READY: Mapping[str, Sequence[str]] = {
         "!!document.querySelector('.timeline[data-spans]')",
         "!!document.querySelector('#advice > .advice:not(.figure-note)')",
         "!document.querySelector('#strategies').innerText.includes('background')",
+        "!document.body.innerText.includes('Trying single changes')",
     ),
     "/plans": ("document.querySelector('#plans-words')?.innerText.startsWith('Best: ')",),
 }
